@@ -1,0 +1,65 @@
+//! The error of this crate: one line that names the file, the field and the value that was wrong.
+
+use std::path::PathBuf;
+
+/// Why a model could not be read. Every message names the file and the field it is about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The operating system refused a file.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A field of a file has a value that cannot be right.
+    #[error("`{}`: `{field}`: {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The field, tensor or metadata key.
+        field: String,
+        /// What is wrong with it, with the value.
+        problem: String,
+    },
+    /// The model's architecture is not one of those that can be lowered.
+    #[error("`{}`: architecture `{name}` is not supported (supported: {})", path.display(), crate::Architecture::LIST)]
+    UnsupportedArchitecture {
+        /// The file that names the architecture.
+        path: PathBuf,
+        /// The name found there.
+        name: String,
+    },
+    /// A tensor is stored in a type that cannot be read.
+    #[error("`{}`: tensor `{tensor}` is stored as {dtype}, which is not supported (supported: {})", path.display(), crate::DType::LIST)]
+    UnsupportedType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// The type's name in the file's own words.
+        dtype: String,
+    },
+    /// A tensor that the configuration requires is not in the files.
+    #[error("`{}`: tensor `{tensor}` is missing", path.display())]
+    MissingTensor {
+        /// The file or directory.
+        path: PathBuf,
+        /// The name that was looked for.
+        tensor: String,
+    },
+}
+
+impl ModelError {
+    /// Shorthand for [`ModelError::Invalid`].
+    pub fn invalid(path: impl Into<PathBuf>, field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), field: field.into(), problem: problem.into() }
+    }
+
+    /// Shorthand for [`ModelError::Io`].
+    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+}

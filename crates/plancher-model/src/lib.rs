@@ -1,0 +1,24 @@
+//! What a model is: its configuration, its weights (safetensors, GGUF), its tokenizer and chat template,
+//! and where models are found.
+//!
+//! The entry point is [`Model::open`]: it reads a directory or a GGUF file and returns a normalised
+//! [`ModelConfig`] and [`Weights`], the same whatever the file format was. Nothing downstream knows
+//! where a tensor came from.
+
+mod config;
+mod dequantize;
+mod dtype;
+mod error;
+mod model;
+mod rope;
+mod tensor;
+
+pub use config::{Activation, Architecture, FeedForward, LayerConfig, ModelConfig};
+pub use dtype::DType;
+pub use error::ModelError;
+pub use model::{GenerationDefaults, Model};
+pub use rope::{Rope, RopeLayout};
+pub use tensor::{LayerTensor, MappedFile, Scale, Tensor, TensorKey, TensorView, Weights};
+
+/// Result with this crate's error.
+pub type Result<T> = std::result::Result<T, ModelError>;

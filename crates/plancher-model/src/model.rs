@@ -1,0 +1,48 @@
+//! A model as a whole, opened from a directory or a GGUF file.
+
+use std::path::{Path, PathBuf};
+
+use crate::{ModelConfig, Result, Weights};
+
+/// What the model's own files say about how to generate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// Tokens that end a generation.
+    pub end_tokens: Vec<u32>,
+    /// The token that begins a text, when the tokenizer adds one.
+    pub begin_token: Option<u32>,
+    /// `temperature` of `generation_config.json`.
+    pub temperature: Option<f32>,
+    /// `top_k`.
+    pub top_k: Option<usize>,
+    /// `top_p`.
+    pub top_p: Option<f32>,
+    /// `min_p`.
+    pub min_p: Option<f32>,
+    /// `repetition_penalty`.
+    pub repetition_penalty: Option<f32>,
+}
+
+/// A model: configuration, weights, and what the files say about text.
+#[derive(Debug)]
+pub struct Model {
+    /// Where it was opened.
+    pub path: PathBuf,
+    /// The normalised configuration.
+    pub config: ModelConfig,
+    /// The stored tensors.
+    pub weights: Weights,
+    /// End tokens and sampling defaults.
+    pub generation: GenerationDefaults,
+}
+
+impl Model {
+    /// Opens a model directory (Hugging Face layout), a GGUF file, or the first file of a split GGUF.
+    ///
+    /// # Errors
+    /// When anything in the files is missing, malformed or not supported; the message names file and field.
+    pub fn open(path: &Path) -> Result<Self> {
+        let _ = path;
+        todo!("directory.rs and gguf/ bring this")
+    }
+}
