@@ -17,4 +17,12 @@ pub trait TileLayout: Sync {
     /// # Panics
     /// When `out` is not [`TileLayout::tile_bytes`] long.
     fn pack_tile(&self, view: &TensorView<'_>, first_row: usize, out: &mut [u8]);
+
+    /// Writes row `row` of a packed tile as f32 into `out`, `(columns)`: the inverse of
+    /// [`TileLayout::pack_tile`], for tests and the interpreter.
+    ///
+    /// # Panics
+    /// When `tile` is not [`TileLayout::tile_bytes`] long for `dtype` and `out.len()` columns, or `row` is not below
+    /// [`TileLayout::tile_rows`].
+    fn unpack_row(&self, dtype: DType, tile: &[u8], row: usize, out: &mut [f32]);
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 use plancher_model::{DType, TensorKey};
 use serde::Serialize;
 
+use crate::operation::Operation;
+
 /// Which kind of step a program performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Phase {
@@ -24,7 +26,8 @@ pub struct Target {
     /// Rows of a weight tile: a worker owns whole tiles.
     pub tile_rows: usize,
     /// Positions of a KV chunk: in decode, position `p` is appended and attended to by worker
-    /// `(p / kv_chunk) % workers`, so that a worker's keys and values are read by itself alone.
+    /// `(p / kv_chunk) % workers`, so that a worker's keys and values are read by itself alone. Prefill appends by
+    /// the same rule.
     pub kv_chunk: usize,
     /// The kind of step.
     pub phase: Phase,
@@ -38,12 +41,61 @@ pub struct BufferId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct CounterId(pub usize);
 
-/// Activation memory shared by the workers, or private to one.
+/// What a buffer holds. All are f32 but the caches, whose type is the backend's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum BufferRole {
+    /// The residual stream, `(hidden_size)`. Decode: one per worker, private. Prefill: shared.
+    Hidden,
+    /// The normed residual, input of products, `(hidden_size)`. Decode: one per worker, private. Prefill: shared.
+    Normed,
+    /// `(n_heads, head_dim)` of the layer, from the front.
+    Queries,
+    /// `(n_kv_heads, head_dim)` of the layer, from the front.
+    Keys,
+    /// `(n_kv_heads, head_dim)` of the layer, from the front.
+    Values,
+    /// Decode only: worker `w` owns the `w`-th of `workers` equal parts, which holds for each head of the layer
+    /// `(head_dim)` unnormalised sums, the maximum score and the sum of exponentials: `(n_heads, head_dim + 2)`
+    /// from the front of the part.
+    Partials,
+    /// The attention result, `(n_heads, head_dim)`. Decode: one per worker, private. Prefill: shared.
+    Attention,
+    /// `activation(gate) * up`, `(feed_forward_rows)`.
+    Activation,
+    /// What a branch adds to the residual, `(hidden_size)`.
+    Delta,
+    /// `(vocab_size)`.
+    Logits,
+    /// The cached keys and values of this layer, `(2, n_kv_heads, head_dim)` a position of the sequence. It
+    /// outlives the step and is not activation memory.
+    Cache(usize),
+}
+
+impl std::fmt::Display for BufferRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match self {
+            Self::Hidden => "hidden",
+            Self::Normed => "normed",
+            Self::Queries => "queries",
+            Self::Keys => "keys",
+            Self::Values => "values",
+            Self::Partials => "partials",
+            Self::Attention => "attention",
+            Self::Activation => "activation",
+            Self::Delta => "delta",
+            Self::Logits => "logits",
+            Self::Cache(layer) => return write!(f, "cache of layer {layer}"),
+        };
+        f.write_str(name)
+    }
+}
+
+/// Activation memory shared by the workers, or private to one; or the cache of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Buffer {
-    /// For people: `qkv`, `activation`, `partials`.
-    pub name: String,
-    /// f32 elements per position of the step.
+    /// What it holds.
+    pub role: BufferRole,
+    /// Elements per position: the largest that any layer needs.
     pub elements: usize,
     /// The only worker that may touch it; `None` for shared memory.
     pub owner: Option<usize>,
@@ -74,11 +126,49 @@ pub enum AccessMode {
     Write,
 }
 
+/// Which positions an access touches. In decode there is one position, and only caches are split.
+///
+/// Two parts are disjoint when they are different parts of the same split; parts of different splits may overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Part {
+    /// All of them.
+    Whole,
+    /// Worker `.0`'s share of the step's positions. How the backend shares them out is its own business, as long
+    /// as it is the same for every operation of one program.
+    Positions(usize),
+    /// The positions `p` of the sequence that worker `.0` keeps: `(p / kv_chunk) % workers == .0`.
+    Chunks(usize),
+    /// Worker `.0`'s units of prefill attention: disjoint (heads, positions) rectangles, shared out as the backend
+    /// sees fit.
+    Units(usize),
+}
+
+impl Part {
+    /// Whether two parts may have a position in common.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Positions(a), Self::Positions(b))
+            | (Self::Chunks(a), Self::Chunks(b))
+            | (Self::Units(a), Self::Units(b)) => a == b,
+            _ => true,
+        }
+    }
+
+    /// Whether all of `other` lies in this part.
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self == Self::Whole || self == other
+    }
+}
+
 /// A range of a buffer that an instruction touches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
     /// Which buffer.
     pub buffer: BufferId,
+    /// Which positions.
+    pub part: Part,
     /// Elements per position, `0..Buffer::elements`.
     pub range: Range<usize>,
     /// Read or write.
@@ -109,76 +199,6 @@ pub struct Segment {
 
 fn display<T: std::fmt::Display, S: serde::Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
-}
-
-/// What an instruction computes. Matrix products name the segments of this worker's stream that they consume, in
-/// order, as a range of [`WorkerProgram::segments`].
-///
-/// The residual stream is kept by every worker privately (`hidden`, f32). An operation that ends a branch
-/// (attention output, down) leaves its result in a shared `delta` buffer; whoever needs the residual next adds the
-/// whole delta, normed first where the layer has post-norms, to its own copy. So nobody waits for a residual owner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Operation {
-    /// `hidden = embedding[token] * embedding_scale`. Decode: every worker, all of it, into its own copy.
-    /// Prefill: each worker its share of the chunk's positions.
-    Embed,
-    /// Decode only, a part of the following product in spirit: `hidden += delta` (after its post-norm, if any), and
-    /// `x = rms_norm(hidden)`. In prefill an instruction of its own over this worker's share of positions; the
-    /// normed rows go to the shared `normed` buffer. `layer == n_layers` means the output norm.
-    AddNormalize {
-        /// The layer whose norm is applied.
-        layer: usize,
-        /// True for the norm before the feed-forward part, false for the one before attention (or the output norm).
-        feed_forward: bool,
-    },
-    /// Rows of query, key and value, bias added, into `qkv` (queries, then keys, then values).
-    QueryKeyValue {
-        /// The layer.
-        layer: usize,
-        /// The segments consumed.
-        segments: Range<usize>,
-    },
-    /// Prefill only: per-head norm and rotary embedding of keys (and of queries, in place), and append of keys and
-    /// values to the cache, for this worker's share of positions.
-    Append {
-        /// The layer.
-        layer: usize,
-    },
-    /// Decode: per-head norm and rotary embedding of the queries, append of this position if this worker owns it,
-    /// and attention over the positions this worker owns, leaving per head `(head_dim)` unnormalised sums, the
-    /// maximum and the sum of exponentials in `partials`.
-    /// Prefill: attention of this worker's (head group, query block) units over the whole cache, into `attention`.
-    Attention {
-        /// The layer.
-        layer: usize,
-    },
-    /// Decode: combine all workers' partials, then rows of the output projection into `delta`.
-    /// Prefill: rows of the output projection.
-    AttentionOutput {
-        /// The layer.
-        layer: usize,
-        /// The segments consumed.
-        segments: Range<usize>,
-    },
-    /// `activation(gate row) * up row` into `activation`; segments come in pairs, gate then up, of equal tiles.
-    GateUp {
-        /// The layer.
-        layer: usize,
-        /// The segments consumed.
-        segments: Range<usize>,
-    },
-    /// Rows of the down projection into `delta`.
-    Down {
-        /// The layer.
-        layer: usize,
-        /// The segments consumed.
-        segments: Range<usize>,
-    },
-    /// Rows of the head into `logits`.
-    Head {
-        /// The segments consumed.
-        segments: Range<usize>,
-    },
 }
 
 /// One thing a worker does: wait, compute, signal.
@@ -216,4 +236,16 @@ pub struct Program {
     pub counters: Vec<Counter>,
     /// One list a worker.
     pub workers: Vec<WorkerProgram>,
+}
+
+impl Program {
+    /// The buffer in `role` that `worker` uses: its private one, or the shared one; `None` when the phase has no
+    /// such buffer.
+    #[must_use]
+    pub fn buffer(&self, role: BufferRole, worker: usize) -> Option<BufferId> {
+        self.buffers
+            .iter()
+            .position(|buffer| buffer.role == role && buffer.owner.is_none_or(|owner| owner == worker))
+            .map(BufferId)
+    }
 }
