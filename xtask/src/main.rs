@@ -1,3 +1,41 @@
-//! Project chores.
+//! Project chores that need more than a shell line: `cargo xtask evidence` recomputes every published figure from
+//! the raw samples under `evidence/`, and `cargo xtask code-hash` prints the hash that ties a figure to its code.
 
-fn main() {}
+mod code_hash;
+mod evidence;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask evidence [--check | --write]
+           print `name value unit` for every figure, from the raw samples;
+           --check fails when a record breaks a rule or README differs from the evidence;
+           --write brings README's tables up to date
+       cargo xtask code-hash CRATE...
+           the hash of the sources of these crates, as evidence records it";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let outcome = match arguments.as_slice() {
+        ["evidence"] => evidence::run(&root, evidence::Mode::Print),
+        ["evidence", "--check"] => evidence::run(&root, evidence::Mode::Check),
+        ["evidence", "--write"] => evidence::run(&root, evidence::Mode::Write),
+        ["code-hash", crates @ ..] if !crates.is_empty() => {
+            code_hash::of_crates(&root, crates).map(|hash| println!("{hash}"))
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A figure: what a record's raw samples amount to, once the record has been held to the rules.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+
+use super::record::{Bar, Record, SCHEMA};
+use super::statistics::{median, median_interval};
+use crate::code_hash;
+
+/// Samples below this count prove nothing.
+const MINIMUM_SAMPLES: usize = 5;
+
+/// How far a rate may lie above the ceiling measured beside it before it is disbelieved: ceilings are noisy too.
+const CEILING_TOLERANCE: f64 = 1.15;
+
+/// A recomputed figure.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) unit: String,
+    /// The median.
+    pub(crate) value: f64,
+    /// Of the median, at least 95 % where the number of samples allows.
+    pub(crate) interval: (f64, f64),
+    pub(crate) samples: usize,
+    pub(crate) baseline: Option<String>,
+    pub(crate) bar: Option<Bar>,
+    /// The code has changed since it was measured.
+    pub(crate) stale: bool,
+    pub(crate) date: String,
+}
+
+impl Figure {
+    /// Holds `record` to the rules and computes its figure.
+    pub(crate) fn compute(record: &Record, root: &Path) -> Result<Self> {
+        check_form(record)?;
+        let values = match &record.baseline_samples {
+            Some(baseline) => {
+                ensure!(
+                    baseline.len() == record.samples.len(),
+                    "`baseline_samples` has {} values for {} `samples`",
+                    baseline.len(),
+                    record.samples.len()
+                );
+                check_numbers("baseline_samples", baseline)?;
+                record.samples.iter().zip(baseline).map(|(sample, base)| sample / base).collect()
+            }
+            None => record.samples.clone(),
+        };
+        check_ceiling(record)?;
+        Ok(Self {
+            name: record.name.clone(),
+            title: record.title.clone(),
+            unit: record.unit.clone(),
+            value: median(&values),
+            interval: median_interval(&values),
+            samples: values.len(),
+            baseline: record.baseline.clone(),
+            bar: record.bar,
+            stale: is_stale(record, root)?,
+            date: record.date.clone(),
+        })
+    }
+
+    /// Whether the figure reaches its bar, where it has one.
+    pub(crate) fn reached(&self) -> Option<bool> {
+        self.bar.map(|bar| match bar {
+            Bar::AtLeast(least) => self.value >= least,
+            Bar::AtMost(most) => self.value <= most,
+        })
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, number(self.value), self.unit)?;
+        if self.stale { f.write_str(" stale") } else { Ok(()) }
+    }
+}
+
+/// Three to four significant digits, without an exponent.
+pub(crate) fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 1.0 => 2,
+        v if v >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+fn check_form(record: &Record) -> Result<()> {
+    ensure!(record.schema == SCHEMA, "`schema` is {}, not {SCHEMA}", record.schema);
+    ensure!(
+        record.name.split('/').all(|part| !part.is_empty())
+            && record.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "/-_.".contains(c)),
+        "`name` is not lower-case parts between `/`"
+    );
+    ensure!(!record.commit.is_empty() && !record.date.is_empty(), "`commit` or `date` is empty");
+    ensure!(!record.argv.is_null() && !record.machine.is_null(), "`argv` or `machine` is null");
+    ensure!(
+        record.samples.len() >= MINIMUM_SAMPLES,
+        "`samples` has {} values, fewer than {MINIMUM_SAMPLES}",
+        record.samples.len()
+    );
+    check_numbers("samples", &record.samples)?;
+    let Some(check) = &record.check else { bail!("`check` is missing: nothing says that the output was right") };
+    ensure!(!check.against.is_empty(), "`check.against` is empty");
+    ensure!(check.error <= check.tolerance, "`check.error` {} is above the tolerance {}", check.error, check.tolerance);
+    ensure!(record.code.is_some() || record.kernels.is_some(), "neither `code` nor `kernels` has a hash");
+    Ok(())
+}
+
+fn check_numbers(field: &str, values: &[f64]) -> Result<()> {
+    ensure!(values.iter().all(|v| v.is_finite() && *v > 0.0), "`{field}` holds a value that is not a positive number");
+    Ok(())
+}
+
+/// A time below bytes over bandwidth is an error of measurement, never a record.
+fn check_ceiling(record: &Record) -> Result<()> {
+    let Some(bytes) = record.bytes else { return Ok(()) };
+    let unit = record.sample_unit.as_deref().unwrap_or(&record.unit);
+    let seconds = |sample: f64| match unit {
+        "ms" => Some(sample * 1e-3),
+        "us" => Some(sample * 1e-6),
+        "tokens/s" => Some(1.0 / sample),
+        _ => None,
+    };
+    let best = record.ceilings.values().flatten().copied().fold(0.0, f64::max);
+    let datasheet = record.machine.get("datasheet_gb_per_s").and_then(serde_json::Value::as_f64);
+    let limit = match datasheet {
+        Some(limit) => limit,
+        None if best > 0.0 => best * CEILING_TOLERANCE,
+        None => bail!(
+            "`bytes` is given but neither `ceilings` nor `machine.datasheet_gb_per_s` says how fast they may move"
+        ),
+    };
+    for &sample in &record.samples {
+        if let Some(seconds) = seconds(sample) {
+            let rate = bytes as f64 / seconds / 1e9;
+            ensure!(
+                rate <= limit,
+                "{sample} {unit} means {rate:.1} GB/s, above what the machine can move ({limit:.1})"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn is_stale(record: &Record, root: &Path) -> Result<bool> {
+    if let Some(code) = &record.code {
+        return Ok(code_hash::of_crates(root, &code.crates)? != code.sha256);
+    }
+    for kernel in record.kernels.iter().flatten() {
+        let path = root.join(&kernel.source);
+        if !path.exists() || code_hash::of_file(&path)? != kernel.source_sha256 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(change: impl FnOnce(&mut serde_json::Value)) -> Result<Figure> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut value = json!({
+            "schema": 1, "name": "cpu/model/q4_1/decode_ratio", "unit": "x", "title": "decode", "argv": ["plancher"],
+            "commit": "abc", "date": "2026-11-29", "machine": {"cpu": "test"}, "ceilings": {"read": [20.0, 21.0]},
+            "samples": [110.0, 120.0, 130.0, 100.0, 90.0], "sample_unit": "tokens/s", "baseline": "other",
+            "baseline_samples": [100.0, 100.0, 100.0, 100.0, 100.0], "bytes": 100_000_000_u64,
+            "check": {"against": "reference", "error": 1e-3, "tolerance": 1e-2},
+            "code": {"crates": ["plancher-floor"], "sha256": code_hash::of_crates(&root, &["plancher-floor"])?},
+            "bar": {"at_least": 1.05}
+        });
+        change(&mut value);
+        Figure::compute(&serde_json::from_value(value)?, &root)
+    }
+
+    #[test]
+    fn figure_is_the_median_of_paired_ratios() {
+        let figure = record(|_| {}).unwrap();
+        assert!((figure.value - 1.1).abs() < 1e-12);
+        assert_eq!(figure.reached(), Some(true));
+        assert_eq!(figure.to_string(), "cpu/model/q4_1/decode_ratio 1.10 x");
+    }
+
+    #[test]
+    fn changed_code_makes_it_stale() {
+        let figure = record(|r| r["code"]["sha256"] = json!("0")).unwrap();
+        assert_eq!(figure.to_string(), "cpu/model/q4_1/decode_ratio 1.10 x stale");
+    }
+
+    #[test]
+    fn every_rule_rejects_what_it_is_for() {
+        type Change = fn(&mut serde_json::Value);
+        let cases: [(&str, Change); 8] = [
+            ("fewer than 5", |r| r["samples"] = json!([1.0, 2.0])),
+            ("not a positive number", |r| r["samples"][1] = json!(-3.0)),
+            ("`check` is missing", |r| r["check"] = json!(null)),
+            ("above the tolerance", |r| r["check"]["error"] = json!(0.5)),
+            ("neither `code` nor `kernels`", |r| r["code"] = json!(null)),
+            ("above what the machine can move", |r| r["bytes"] = json!(1_000_000_000_u64)),
+            ("4 values for 5", |r| r["baseline_samples"] = json!([1.0, 1.0, 1.0, 1.0])),
+            ("`schema` is 2", |r| r["schema"] = json!(2)),
+        ];
+        for (expected, change) in cases {
+            let error = record(change).unwrap_err().to_string();
+            assert!(error.contains(expected), "expected `{expected}` in `{error}`");
+        }
+    }
+}
