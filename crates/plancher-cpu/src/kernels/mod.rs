@@ -1,24 +1,17 @@
 //! The arithmetic of a worker: products of packed weight tiles with prepared inputs, and the layout of those tiles.
+//! [`scalar`] is the reference; the other instruction sets are chosen at run time.
+
+mod input;
+mod isa;
+mod layout;
+mod pack;
+mod scalar;
 
 use plancher_model::DType;
 
-/// Rows of a weight tile, for every instruction set.
-pub const TILE_ROWS: usize = 16;
-
-/// An instruction set that kernels exist for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Isa {
-    /// Plain Rust, the reference.
-    Scalar,
-    /// AVX2, FMA, F16C.
-    Avx2,
-    /// AVX-512 F, BW, VL, VNNI (BF16 where present).
-    Avx512,
-    /// The former with AMX (BF16, INT8) for prefill.
-    Amx,
-    /// aarch64 NEON (dot product where present).
-    Neon,
-}
+pub use input::Input;
+pub use isa::{Isa, IsaError};
+pub use layout::TILE_ROWS;
 
 /// The kernels of one instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -26,35 +19,26 @@ pub struct Kernels {
     isa: Isa,
 }
 
-/// Input rows in every form that a product may want: f32, and 8 bits per block of 32 with a scale and a sum.
-#[derive(Clone, Debug, Default)]
-pub struct Input {
-    tokens: usize,
-    columns: usize,
-}
-
 impl Kernels {
-    /// The best instruction set of this machine; `PLANCHER_ISA` overrides it.
-    #[must_use]
-    pub fn detect() -> Self {
-        Self { isa: Isa::Scalar }
-    }
-
-    /// Which instruction set this is.
-    #[must_use]
-    pub fn isa(&self) -> Isa {
-        self.isa
-    }
-
     /// Prepares `x`, `(tokens, columns)`, for products with matrices of the types in `dtypes`; reuses `input`'s
     /// memory.
+    ///
+    /// # Panics
+    /// When `x` is not `tokens * columns` long, or `columns` is zero.
     pub fn prepare(&self, x: &[f32], tokens: usize, columns: usize, dtypes: &[DType], input: &mut Input) {
-        let _ = (x, dtypes);
-        (input.tokens, input.columns) = (tokens, columns);
-        todo!()
+        assert!(columns > 0 && x.len() == tokens * columns, "{} elements are not ({tokens}, {columns})", x.len());
+        input.reset(tokens, columns, dtypes);
+        match self.isa {
+            Isa::Scalar => scalar::prepare(x, input),
+        }
     }
 
     /// `out[t * stride + r] = dot(row r, x[t])` for `rows` rows packed in `tiles` and every prepared token `t`.
+    /// Results do not depend on which tile a row is in, nor on how rows are shared out.
+    ///
+    /// # Panics
+    /// When `tiles` is not a whole number of tiles for `rows` rows of the prepared columns, or the input was not
+    /// prepared for `dtype`.
     ///
     /// # Safety
     /// `out` is valid for writes at every index named above, and nobody else touches those elements meanwhile.
@@ -67,7 +51,16 @@ impl Kernels {
         out: *mut f32,
         stride: usize,
     ) {
-        let _ = (dtype, tiles, rows, input, out, stride);
-        todo!()
+        let tile_bytes = layout::tile_bytes(dtype, input.columns).and_then(|n| n.checked_mul(rows.div_ceil(TILE_ROWS)));
+        assert_eq!(Some(tiles.len()), tile_bytes, "{rows} rows of {} {dtype} columns", input.columns);
+        let prepared = if dtype.is_quantized() { input.integers.len() } else { input.floats.len() };
+        assert_eq!(prepared, input.chunks() * input.tokens, "the input was not prepared for {dtype}");
+        if rows == 0 {
+            return;
+        }
+        match self.isa {
+            // SAFETY: the caller's promise, passed on.
+            Isa::Scalar => unsafe { scalar::multiply(dtype, tiles, rows, input, out, stride) },
+        }
     }
 }
