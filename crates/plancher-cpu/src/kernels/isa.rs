@@ -62,8 +62,7 @@ impl Kernels {
         match std::env::var_os("PLANCHER_ISA") {
             Some(name) => {
                 let name = name.to_string_lossy().to_lowercase();
-                let isa =
-                    Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or(IsaError::Unknown { name })?;
+                let isa = Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or(IsaError::Unknown { name })?;
                 Self::with_isa(isa)
             }
             None => Ok(Self { isa: Isa::ALL.into_iter().rfind(|isa| isa.is_available()).unwrap_or(Isa::Scalar) }),

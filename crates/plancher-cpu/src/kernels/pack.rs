@@ -1,10 +1,10 @@
 //! Arranges stored rows as tiles (see [`super::layout`]).
 
 use plancher_model::{DType, Scale, TensorView};
-use plancher_program::TileLayout;
+use plancher_program::pack::TileLayout;
 
-use super::Kernels;
 use super::layout::{self, F8_BYTES, F8_COLUMNS, Part, SCALE, TILE_ROWS, WORD};
+use super::{Kernels, scalar};
 
 impl TileLayout for Kernels {
     fn tile_rows(&self) -> usize {
@@ -17,6 +17,10 @@ impl TileLayout for Kernels {
 
     fn pack_tile(&self, view: &TensorView<'_>, first_row: usize, out: &mut [u8]) {
         pack_tile(view, first_row, out);
+    }
+
+    fn unpack_row(&self, dtype: DType, tile: &[u8], row: usize, out: &mut [f32]) {
+        scalar::unpack_row(dtype, tile, row, out);
     }
 }
 
