@@ -12,6 +12,7 @@ mod error;
 mod model;
 mod rope;
 mod tensor;
+mod tokenizer;
 
 pub use config::{Activation, Architecture, FeedForward, LayerConfig, ModelConfig};
 pub use dtype::DType;
@@ -19,6 +20,7 @@ pub use error::ModelError;
 pub use model::{GenerationDefaults, Model};
 pub use rope::{Rope, RopeLayout};
 pub use tensor::{LayerTensor, MappedFile, Scale, Tensor, TensorKey, TensorView, Weights};
+pub use tokenizer::{DecodeStream, GgufVocabulary, Tokenizer};
 
 /// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, ModelError>;
