@@ -15,7 +15,7 @@ pub enum ModelError {
         source: std::io::Error,
     },
     /// A field of a file has a value that cannot be right.
-    #[error("`{}`: `{field}`: {problem}", path.display())]
+    #[error("`{}`: `{}`: {}", path.display(), one_line(field), one_line(problem))]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum ModelError {
         problem: String,
     },
     /// The model's architecture is not one of those that can be lowered.
-    #[error("`{}`: architecture `{name}` is not supported (supported: {})", path.display(), crate::Architecture::LIST)]
+    #[error("`{}`: architecture `{}` is not supported (supported: {})", path.display(), one_line(name), crate::Architecture::LIST)]
     UnsupportedArchitecture {
         /// The file that names the architecture.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum ModelError {
         name: String,
     },
     /// A tensor is stored in a type that cannot be read.
-    #[error("`{}`: tensor `{tensor}` is stored as {dtype}, which is not supported (supported: {})", path.display(), crate::DType::LIST)]
+    #[error("`{}`: tensor `{}` is stored as {}, which is not supported (supported: {})", path.display(), one_line(tensor), one_line(dtype), crate::DType::LIST)]
     UnsupportedType {
         /// The file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum ModelError {
         dtype: String,
     },
     /// A tensor that the configuration requires is not in the files.
-    #[error("`{}`: tensor `{tensor}` is missing", path.display())]
+    #[error("`{}`: tensor `{}` is missing", path.display(), one_line(tensor))]
     MissingTensor {
         /// The file or directory.
         path: PathBuf,
@@ -62,4 +62,19 @@ impl ModelError {
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
+}
+
+/// Text that may come from a hostile file, as part of a one-line message: control characters escaped, cut off
+/// when long.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 400;
+    let mut line: String = text
+        .chars()
+        .take(LONGEST)
+        .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
+        .collect();
+    if text.chars().nth(LONGEST).is_some() {
+        line.push('…');
+    }
+    line
 }

@@ -9,8 +9,14 @@ mod config;
 mod dequantize;
 mod dtype;
 mod error;
+mod huggingface;
+mod json;
+mod limits;
 mod model;
 mod rope;
+mod rope_scaling;
+mod safetensors;
+mod shapes;
 mod tensor;
 mod tokenizer;
 
@@ -19,6 +25,7 @@ pub use dtype::DType;
 pub use error::ModelError;
 pub use model::{GenerationDefaults, Model};
 pub use rope::{Rope, RopeLayout};
+pub use safetensors::{StoredTensor, read_safetensors_header};
 pub use tensor::{LayerTensor, MappedFile, Scale, Tensor, TensorKey, TensorView, Weights};
 pub use tokenizer::{DecodeStream, GgufVocabulary, Tokenizer};
 

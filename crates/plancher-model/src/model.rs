@@ -42,7 +42,6 @@ impl Model {
     /// # Errors
     /// When anything in the files is missing, malformed or not supported; the message names file and field.
     pub fn open(path: &Path) -> Result<Self> {
-        let _ = path;
-        todo!("directory.rs and gguf/ bring this")
+        crate::huggingface::open(path)
     }
 }
