@@ -6,14 +6,23 @@
 //! and [`pack`](pack) lays each worker's weights out in the order in which it consumes them. What runs a program is a
 //! backend's business; [`reference`] is the plain executor that all of them are compared with.
 
+mod balance;
 mod error;
+mod footprint;
+mod lower;
 mod operation;
-pub mod pack;
+mod pack;
 mod program;
+mod row_major;
+mod schedule;
 
 pub use error::ProgramError;
+pub use lower::{BufferSizes, Lowered, LoweredOperation, Matrix, lower};
 pub use operation::Operation;
+pub use pack::{PackProgress, TileLayout, pack_worker};
 pub use program::{
     Access, AccessMode, Buffer, BufferId, BufferRole, Counter, CounterId, Instruction, Part, Phase, Program, Segment,
     Target, Wait, WorkerProgram,
 };
+pub use row_major::RowMajor;
+pub use schedule::{MAX_WORKERS, schedule};

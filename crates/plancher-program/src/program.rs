@@ -197,6 +197,15 @@ pub struct Segment {
     pub bytes: usize,
 }
 
+impl Segment {
+    /// The rows of the matrix that its tiles hold.
+    #[must_use]
+    pub fn output_rows(&self, tile_rows: usize) -> Range<usize> {
+        let end = self.tiles.end.saturating_mul(tile_rows).min(self.rows);
+        self.tiles.start.saturating_mul(tile_rows).min(end)..end
+    }
+}
+
 fn display<T: std::fmt::Display, S: serde::Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
