@@ -18,9 +18,12 @@ mod rope_scaling;
 mod safetensors;
 mod shapes;
 mod tensor;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tokenizer;
 
 pub use config::{Activation, Architecture, FeedForward, LayerConfig, ModelConfig};
+pub use dequantize::{dequantize, f8_e4m3_to_f32, k_scales_and_minimums, q3_k_scales};
 pub use dtype::DType;
 pub use error::ModelError;
 pub use model::{GenerationDefaults, Model};
