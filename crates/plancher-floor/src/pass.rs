@@ -373,15 +373,27 @@ impl Classes<'_> {
         {
             self.fastest = Some((flops, compute, rate));
         }
-        let index = self.rows.iter().position(|row| row.class == class).unwrap_or_else(|| {
-            self.rows.push(Operation { class, bytes: 0, flops: 0, memory_s: 0.0, compute_s: 0.0 });
-            self.rows.len() - 1
-        });
-        let row = &mut self.rows[index];
-        row.bytes = sum("bytes", [row.bytes, bytes])?;
-        row.flops = sum("FLOP", [row.flops, flops])?;
-        row.memory_s = row.bytes as f64 / self.hardware.bandwidth;
-        row.compute_s += peak.map_or(0.0, |(_, rate)| flops as f64 / rate);
-        Ok(())
+        add_row(&mut self.rows, self.hardware, class, bytes, flops, peak.map(|(_, rate)| rate))
     }
+}
+
+/// Adds bytes and FLOP to the row of their class; FLOP without a known peak take no time.
+pub(crate) fn add_row(
+    rows: &mut Vec<Operation>,
+    hardware: &Hardware,
+    class: Class,
+    bytes: u128,
+    flops: u128,
+    peak: Option<f64>,
+) -> Result<()> {
+    let index = rows.iter().position(|row| row.class == class).unwrap_or_else(|| {
+        rows.push(Operation { class, bytes: 0, flops: 0, memory_s: 0.0, compute_s: 0.0 });
+        rows.len() - 1
+    });
+    let row = &mut rows[index];
+    row.bytes = sum("bytes", [row.bytes, bytes])?;
+    row.flops = sum("FLOP", [row.flops, flops])?;
+    row.memory_s = row.bytes as f64 / hardware.bandwidth;
+    row.compute_s += peak.map_or(0.0, |peak| flops as f64 / peak);
+    Ok(())
 }
