@@ -2,5 +2,25 @@
 //! every run against its floor. What computes logits is a [`Backend`].
 
 mod backend;
+mod bench;
+mod error;
+mod generate;
+mod hash;
+mod measure;
+mod perplexity;
+pub mod sampling;
+mod sequence;
+mod text_stream;
 
-pub use backend::{Backend, LogitsOf};
+pub use backend::{Backend, BackendError, LogitsOf};
+pub use bench::{BenchCase, BenchSamples, bench};
+pub use error::EngineError;
+pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
+pub use hash::hash_logits;
+pub use measure::DecodeReport;
+pub use perplexity::{Perplexity, perplexity};
+pub use sequence::{Prefill, Sequence};
+pub use text_stream::TextStream;
+
+/// Result with this crate's error.
+pub type Result<T> = std::result::Result<T, EngineError>;

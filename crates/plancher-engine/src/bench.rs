@@ -1,0 +1,154 @@
+//! Benchmark cases as llama-bench defines them: `pp` computes a prompt, `tg` decodes one token at a time, each
+//! optionally after `depth` tokens of context. Tokenising and sampling are not part of the time.
+
+use std::time::Instant;
+
+use crate::sampling::Random;
+use crate::{EngineError, Result, Sequence, hash_logits};
+
+/// One row of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct BenchCase {
+    /// Prompt tokens, computed together.
+    pub n_prompt: usize,
+    /// Tokens decoded one by one, after the prompt.
+    pub n_gen: usize,
+    /// Tokens in the cache before the clock starts.
+    pub n_depth: usize,
+}
+
+impl BenchCase {
+    /// Tokens that count for the rate.
+    #[must_use]
+    pub const fn tokens(self) -> usize {
+        self.n_prompt + self.n_gen
+    }
+
+    /// Positions that the context must hold.
+    #[must_use]
+    pub const fn positions(self) -> usize {
+        self.n_depth.saturating_add(self.n_prompt).saturating_add(self.n_gen)
+    }
+
+    /// Mean positions attended to by the decode steps.
+    #[must_use]
+    pub const fn mean_context(self) -> usize {
+        self.n_depth + self.n_prompt + self.n_gen.div_ceil(2)
+    }
+}
+
+impl std::fmt::Display for BenchCase {
+    /// `pp512`, `tg128`, `pp512+tg128`, `tg128 @ d4096`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tokens = match (self.n_prompt, self.n_gen) {
+            (p, 0) => format!("pp{p}"),
+            (0, n) => format!("tg{n}"),
+            (p, n) => format!("pp{p}+tg{n}"),
+        };
+        let name = if self.n_depth > 0 { format!("{tokens} @ d{}", self.n_depth) } else { tokens };
+        f.pad(&name)
+    }
+}
+
+/// What the repetitions of a case gave.
+#[derive(Clone, Debug)]
+pub struct BenchSamples {
+    /// Seconds of each repetition.
+    pub seconds: Vec<f64>,
+    /// Fingerprint of the last logits, the same for every repetition.
+    pub logits_hash: u64,
+    /// False when repetitions disagreed about the logits' bits.
+    pub reproducible: bool,
+}
+
+impl BenchSamples {
+    /// Mean and standard deviation (of the sample) of tokens per second.
+    #[must_use]
+    pub fn tokens_per_s(&self, case: BenchCase) -> (f64, f64) {
+        mean_and_deviation(self.seconds.iter().map(|seconds| case.tokens() as f64 / seconds))
+    }
+}
+
+/// Mean and sample standard deviation; the latter is 0 for a single value.
+fn mean_and_deviation(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let n = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / n;
+    let squares = values.map(|value| (value - mean) * (value - mean)).sum::<f64>();
+    (mean, if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+/// Runs `case` once to warm up and then `repetitions` times. Tokens are pseudo-random and the same every time.
+/// `progress` is told the repetitions done and returns false to stop after them.
+///
+/// # Errors
+/// When the case does not fit the context or computes nothing, or a step fails.
+pub fn bench(
+    sequence: &mut Sequence,
+    case: BenchCase,
+    repetitions: usize,
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<BenchSamples> {
+    let context = sequence.backend().capacity();
+    if case.tokens() == 0 {
+        return Err(EngineError::EmptyPrompt);
+    }
+    if case.positions() > context {
+        return Err(EngineError::PromptTooLong { prompt: case.positions(), context });
+    }
+    let mut samples = BenchSamples { seconds: Vec::new(), logits_hash: 0, reproducible: true };
+    let warm_up = BenchCase { n_gen: case.n_gen.min(1), ..case };
+    run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
+    while samples.seconds.len() < repetitions {
+        let (seconds, hash) = run(sequence, case)?;
+        samples.reproducible &= samples.seconds.is_empty() || hash == samples.logits_hash;
+        samples.logits_hash = hash;
+        samples.seconds.push(seconds);
+        if !progress(samples.seconds.len()) {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// Seconds and fingerprint of one repetition.
+fn run(sequence: &mut Sequence, case: BenchCase) -> Result<(f64, u64)> {
+    let vocab_size = sequence.backend().vocab_size() as u32;
+    let mut random = Random::new(1);
+    let tokens: Vec<u32> = (0..case.positions()).map(|_| random.below(vocab_size)).collect();
+    let (depth, rest) = tokens.split_at(case.n_depth);
+    let (prompt, generated) = rest.split_at(case.n_prompt);
+    sequence.reset();
+    if !depth.is_empty() {
+        sequence.append(depth, &mut |_| true)?;
+    }
+    let started = Instant::now();
+    if !prompt.is_empty() {
+        sequence.append(prompt, &mut |_| true)?;
+    }
+    for &token in generated {
+        sequence.decode(token)?;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    Ok((seconds, hash_logits(sequence.last_logits())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_llama_bench() {
+        let name = |n_prompt, n_gen, n_depth| BenchCase { n_prompt, n_gen, n_depth }.to_string();
+        assert_eq!(name(512, 0, 0), "pp512");
+        assert_eq!(name(0, 128, 0), "tg128");
+        assert_eq!(name(0, 128, 4096), "tg128 @ d4096");
+        assert_eq!(name(64, 16, 0), "pp64+tg16");
+    }
+
+    #[test]
+    fn deviation_is_that_of_a_sample() {
+        let (mean, deviation) = mean_and_deviation([2.0, 4.0, 4.0, 6.0].into_iter());
+        assert!((mean - 4.0).abs() < 1e-12 && (deviation - (8.0f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert_eq!(mean_and_deviation([3.0].into_iter()), (3.0, 0.0));
+    }
+}
