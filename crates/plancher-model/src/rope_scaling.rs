@@ -121,6 +121,6 @@ impl Yarn {
         }
         let (low, high) = (low.max(0.0), high.min(dim - 1.0));
         // As the original does, so that the ramp has a slope.
-        (low, if high > low || high < low { high } else { low + 0.001 })
+        (low, if high - low == 0.0 { low + 0.001 } else { high })
     }
 }
