@@ -7,17 +7,20 @@ use super::Kernels;
 pub enum Isa {
     /// Plain Rust, the reference.
     Scalar,
+    /// AVX-512 F, BW, DQ, VL, VNNI (BF16 where present).
+    Avx512,
 }
 
 impl Isa {
     /// Every instruction set, the preferred ones last.
-    pub const ALL: [Self; 1] = [Self::Scalar];
+    pub const ALL: [Self; 2] = [Self::Scalar, Self::Avx512];
 
     /// The name that `PLANCHER_ISA` and reports use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Avx512 => "avx512",
         }
     }
 
@@ -26,6 +29,10 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => super::avx512::is_available(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx512 => false,
         }
     }
 }

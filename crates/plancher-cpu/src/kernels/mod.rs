@@ -1,11 +1,15 @@
 //! The arithmetic of a worker: products of packed weight tiles with prepared inputs, and the layout of those tiles.
 //! [`scalar`] is the reference; the other instruction sets are chosen at run time.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod input;
 mod isa;
 mod layout;
 mod pack;
 mod scalar;
+#[cfg(test)]
+mod tests;
 
 use plancher_model::DType;
 
@@ -29,7 +33,10 @@ impl Kernels {
         assert!(columns > 0 && x.len() == tokens * columns, "{} elements are not ({tokens}, {columns})", x.len());
         input.reset(tokens, columns, dtypes);
         match self.isa {
-            Isa::Scalar => scalar::prepare(x, input),
+            // SAFETY: an instruction set that the machine lacks cannot be constructed.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { avx512::prepare(x, input) },
+            _ => scalar::prepare(x, input),
         }
     }
 
@@ -59,8 +66,11 @@ impl Kernels {
             return;
         }
         match self.isa {
+            // SAFETY: the caller's promise, passed on; an instruction set that the machine lacks cannot be constructed.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { avx512::multiply(dtype, tiles, rows, input, out, stride) },
             // SAFETY: the caller's promise, passed on.
-            Isa::Scalar => unsafe { scalar::multiply(dtype, tiles, rows, input, out, stride) },
+            _ => unsafe { scalar::multiply(dtype, tiles, rows, input, out, stride) },
         }
     }
 }

@@ -1,0 +1,87 @@
+//! AVX-512 (F, BW, DQ, VL, VNNI; BF16 where present): a vector lane is a row of the tile.
+
+mod decode;
+mod float;
+#[expect(non_camel_case_types, reason = "formats are named as everywhere")]
+mod format;
+mod integer;
+mod prepare;
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::__mmask16;
+
+use plancher_model::DType;
+
+use super::input::Input;
+use super::layout::TILE_ROWS;
+
+pub(super) use prepare::prepare;
+
+/// Whether this machine has what the kernels here use.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+/// Where the results of a tile go: `out[token * stride + lane]` for the lanes in `mask`.
+#[derive(Clone, Copy)]
+struct Output {
+    out: *mut f32,
+    stride: usize,
+    mask: __mmask16,
+}
+
+impl Output {
+    /// Tile `tile` of `rows` rows.
+    ///
+    /// # Safety
+    /// `out` is as [`super::Kernels::multiply`] demands and `tile * TILE_ROWS < rows`.
+    unsafe fn tile(out: *mut f32, stride: usize, tile: usize, rows: usize) -> Self {
+        let left = (rows - tile * TILE_ROWS).min(TILE_ROWS);
+        // SAFETY: the first of the tile's rows exists.
+        Self { out: unsafe { out.add(tile * TILE_ROWS) }, stride, mask: ((1_u32 << left) - 1) as __mmask16 }
+    }
+}
+
+/// Calls `$function::<$format>` with the [`format::Format`] of a quantised type.
+macro_rules! with_format {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        match $dtype {
+            DType::Q8_0 => $function::<format::Q8_0>($($argument),*),
+            DType::Q4_0 => $function::<format::Q4_0>($($argument),*),
+            DType::Q4_1 => $function::<format::Q4_1>($($argument),*),
+            DType::Q5_0 => $function::<format::Q5_0>($($argument),*),
+            DType::Q5_1 => $function::<format::Q5_1>($($argument),*),
+            DType::Q2_K => $function::<format::Q2_K>($($argument),*),
+            DType::Q3_K => $function::<format::Q3_K>($($argument),*),
+            DType::Q4_K => $function::<format::Q4_K>($($argument),*),
+            DType::Q5_K => $function::<format::Q5_K>($($argument),*),
+            DType::Q6_K => $function::<format::Q6_K>($($argument),*),
+            DType::F32 | DType::F16 | DType::BF16 | DType::F8_E4M3 => unreachable!("plain types go elsewhere"),
+        }
+    };
+}
+
+/// See [`super::Kernels::multiply`].
+///
+/// # Safety
+/// As there, and [`is_available`].
+pub(super) unsafe fn multiply(dtype: DType, tiles: &[u8], rows: usize, input: &Input, out: *mut f32, stride: usize) {
+    use decode::decode;
+    use integer::multiply_integer;
+    // SAFETY: the caller's promises, passed on; `tiles` holds `rows` rows of `dtype` as `multiply` checked.
+    unsafe {
+        match (dtype.is_quantized(), input.tokens) {
+            (_, 0) => {}
+            (true, 1) => with_format!(dtype, decode(tiles, rows, input, out)),
+            (true, _) => with_format!(dtype, multiply_integer(tiles, rows, input, out, stride)),
+            (false, 1) => float::decode(dtype, tiles, rows, input, out),
+            (false, _) => float::multiply(dtype, tiles, rows, input, out, stride),
+        }
+    }
+}

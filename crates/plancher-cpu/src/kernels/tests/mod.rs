@@ -1,0 +1,5 @@
+//! Properties of the kernels: the scalar reference agrees with the plain definition of every format, and every
+//! instruction set with the scalar reference.
+
+mod products;
+mod random;
