@@ -1,0 +1,116 @@
+//! Loops that move memory and do nothing else, with the widest vectors of the machine.
+
+/// Reads every byte of `bytes` (but a tail of less than 64) with vector loads; the result depends on all of them.
+#[must_use]
+pub fn read_all(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the feature is there.
+            return unsafe { x86::read_avx512(bytes) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature is there.
+            return unsafe { x86::read_avx2(bytes) };
+        }
+    }
+    let mut sums = [0_u64; 8];
+    for block in bytes.chunks_exact(64) {
+        for (sum, word) in sums.iter_mut().zip(block.chunks_exact(8)) {
+            *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        }
+    }
+    sums.iter().fold(0, |all, sum| all ^ sum)
+}
+
+/// `a = b`.
+///
+/// # Safety
+/// Both are valid for `bytes` bytes and do not overlap.
+pub(super) unsafe fn copy(a: *mut u8, b: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { a.copy_from_nonoverlapping(b, bytes) };
+}
+
+/// `a = b + 3 c` on f32.
+///
+/// # Safety
+/// All are valid for `bytes` bytes, aligned for f32, and do not overlap.
+pub(super) unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the features are there; the rest is the caller's promise.
+        unsafe { x86::triad_avx2(a, b, c, bytes) };
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { triad_plain(a, b, c, bytes) };
+}
+
+/// # Safety
+/// As for [`triad`].
+#[inline(always)]
+unsafe fn triad_plain(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
+    let n = bytes / size_of::<f32>();
+    // SAFETY: the caller's promise; the buffers are aligned far beyond f32.
+    #[expect(clippy::cast_ptr_alignment, reason = "the caller promises the alignment")]
+    let (a, b, c) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(a.cast::<f32>(), n),
+            std::slice::from_raw_parts(b.cast::<f32>(), n),
+            std::slice::from_raw_parts(c.cast::<f32>(), n),
+        )
+    };
+    for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+        *a = b + 3.0 * c;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256i, __m512i, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_xor_si256, _mm512_loadu_si512,
+        _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_xor_si512,
+    };
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn read_avx512(bytes: &[u8]) -> u64 {
+        let mut sums = [_mm512_setzero_si512(); 4];
+        let mut blocks = bytes.chunks_exact(256);
+        for block in &mut blocks {
+            for (sum, line) in sums.iter_mut().zip(block.chunks_exact(64)) {
+                // SAFETY: a line has 64 bytes.
+                *sum = _mm512_xor_si512(*sum, unsafe { _mm512_loadu_si512(line.as_ptr().cast::<__m512i>()) });
+            }
+        }
+        for line in blocks.remainder().chunks_exact(64) {
+            // SAFETY: a line has 64 bytes.
+            sums[0] = _mm512_xor_si512(sums[0], unsafe { _mm512_loadu_si512(line.as_ptr().cast::<__m512i>()) });
+        }
+        let all = sums.iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_xor_si512(all, *sum));
+        _mm512_reduce_add_epi64(all) as u64
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn read_avx2(bytes: &[u8]) -> u64 {
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for block in bytes.chunks_exact(128) {
+            for (sum, half) in sums.iter_mut().zip(block.chunks_exact(32)) {
+                // SAFETY: half a line has 32 bytes.
+                *sum = _mm256_xor_si256(*sum, unsafe { _mm256_loadu_si256(half.as_ptr().cast::<__m256i>()) });
+            }
+        }
+        let all = sums.iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_xor_si256(all, *sum));
+        // SAFETY: both are 32 bytes of plain integers.
+        let words: [u64; 4] = unsafe { std::mem::transmute(all) };
+        words.iter().fold(0, |all, word| all ^ word)
+    }
+
+    /// # Safety
+    /// As for [`super::triad`].
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn triad_avx2(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { super::triad_plain(a, b, c, bytes) };
+    }
+}

@@ -1,0 +1,205 @@
+//! The instructions that consume weights, and those that prepare their inputs: embedding and norms.
+
+use std::ops::Range;
+
+use plancher_model::{FeedForward, LayerTensor, TensorKey};
+use plancher_program::Phase;
+
+use super::plan::{Piece, Step};
+use super::worker::{Logits, Scratch, Worker};
+use crate::kernels::Input;
+use crate::vector;
+
+impl Worker<'_> {
+    /// This worker's share of the step's positions; in decode all of them, in private buffers.
+    fn share(&self) -> Range<usize> {
+        let tokens = self.context.tokens.len();
+        match self.context.phase {
+            Phase::Decode => 0..tokens,
+            Phase::Prefill => {
+                let workers = self.context.plan.workers.len();
+                tokens * self.index / workers..tokens * (self.index + 1) / workers
+            }
+        }
+    }
+
+    /// `count` rows of `columns` elements from row `first` on, of a buffer.
+    ///
+    /// # Safety
+    /// The rows lie in the buffer, and the program gives them to this instruction for reading.
+    #[expect(clippy::unused_self, reason = "ties the slice to the step")]
+    pub(super) unsafe fn rows(&self, start: *const f32, first: usize, count: usize, columns: usize) -> &[f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(start.add(first * columns), count * columns) }
+    }
+
+    /// As [`Worker::rows`], for writing.
+    ///
+    /// # Safety
+    /// The rows lie in the buffer, and the program gives them to this instruction alone.
+    #[expect(clippy::unused_self, clippy::mut_from_ref, reason = "ties the slice to the step; the program guards it")]
+    pub(super) unsafe fn rows_mut(&self, start: *mut f32, first: usize, count: usize, columns: usize) -> &mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(start.add(first * columns), count * columns) }
+    }
+
+    pub(super) fn embed(&self) {
+        let context = self.context;
+        let hidden = context.config.hidden_size;
+        let Some(embedding) = context.weights.get(TensorKey::Embedding) else { return };
+        for t in self.share() {
+            // SAFETY: row `t` of hidden is this worker's own in this instruction.
+            let out = unsafe { self.rows_mut(self.own.buffers.hidden, t, 1, hidden) };
+            embedding.dequantize_row(context.tokens[t] as usize, out);
+            #[expect(clippy::float_cmp, reason = "one means that there is nothing to multiply by")]
+            if context.config.embedding_scale != 1.0 {
+                out.iter_mut().for_each(|v| *v *= context.config.embedding_scale);
+            }
+        }
+    }
+
+    pub(super) fn add_normalize(&self, layer: usize, feed_forward: bool) {
+        let (context, buffers) = (self.context, &self.own.buffers);
+        let (n, eps) = (context.config.hidden_size, context.config.norm_eps);
+        let norms = context.norms;
+        let (norm, post_norm) = match (feed_forward, norms.layers.get(layer)) {
+            (true, Some(own)) => (&own.feed_forward, &own.post_attention),
+            (false, Some(own)) if layer == 0 => (&own.attention, &norms.layers[0].post_feed_forward),
+            (_, own) => (own.map_or(&norms.output, |own| &own.attention), &norms.layers[layer - 1].post_feed_forward),
+        };
+        for t in self.share() {
+            // SAFETY: the program gives row `t` of hidden and normed to this instruction, and orders it after all
+            // writes to delta.
+            let (hidden, normed, delta) = unsafe {
+                (
+                    self.rows_mut(buffers.hidden, t, 1, n),
+                    self.rows_mut(buffers.normed, t, 1, n),
+                    self.rows(buffers.delta, t, 1, n),
+                )
+            };
+            if layer > 0 || feed_forward {
+                if post_norm.is_empty() {
+                    vector::add(hidden, delta);
+                } else {
+                    vector::add_normed(hidden, delta, post_norm, eps);
+                }
+            }
+            vector::rms_norm(hidden, norm, eps, normed);
+        }
+    }
+
+    /// `out[t * stride ..][..rows of the piece] = piece · input[t] + bias`.
+    ///
+    /// # Safety
+    /// `out` is valid at these elements for every prepared token, and the program gives them to this instruction
+    /// alone.
+    unsafe fn product(&self, piece: &Piece, input: &Input, out: *mut f32, stride: usize) {
+        let tiles = &self.stream.bytes()[piece.bytes.clone()];
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.context.kernels.multiply(piece.dtype, tiles, piece.rows.len(), input, out, stride);
+            if !piece.bias.is_empty() {
+                for t in 0..input.tokens() {
+                    vector::add(std::slice::from_raw_parts_mut(out.add(t * stride), piece.rows.len()), &piece.bias);
+                }
+            }
+        }
+    }
+
+    /// Prepares rows of `start` as the input of the step's pieces.
+    ///
+    /// # Safety
+    /// As for [`Worker::rows`].
+    unsafe fn prepare(&self, step: &Step, start: *const f32, rows: Range<usize>, input: &mut Input) {
+        let columns = step.pieces[0].columns;
+        // SAFETY: the caller's promise.
+        let x = unsafe { self.rows(start, rows.start, rows.len(), columns) };
+        self.context.kernels.prepare(x, rows.len(), columns, &step.dtypes, input);
+    }
+
+    pub(super) fn query_key_value(&self, step: &Step, scratch: &mut Scratch) {
+        if step.pieces.is_empty() {
+            return;
+        }
+        let buffers = &self.own.buffers;
+        // SAFETY: the program orders this after the norms, and gives the rows of the pieces to this instruction.
+        unsafe {
+            self.prepare(step, buffers.normed, 0..self.context.tokens.len(), &mut scratch.input);
+            for piece in &step.pieces {
+                let out = match piece.tensor {
+                    TensorKey::Layer(_, LayerTensor::Query) => buffers.queries,
+                    TensorKey::Layer(_, LayerTensor::Key) => buffers.keys,
+                    _ => buffers.values,
+                };
+                self.product(piece, &scratch.input, out.add(piece.rows.start), piece.matrix_rows);
+            }
+        }
+    }
+
+    pub(super) fn attention_output(&self, step: &Step, layer: usize, scratch: &mut Scratch) {
+        if step.pieces.is_empty() {
+            return;
+        }
+        if self.context.phase == Phase::Decode {
+            self.combine_partials(layer);
+        }
+        self.into_delta(step, self.own.buffers.attention, scratch);
+    }
+
+    pub(super) fn down(&self, step: &Step, scratch: &mut Scratch) {
+        if !step.pieces.is_empty() {
+            self.into_delta(step, self.own.buffers.activation, scratch);
+        }
+    }
+
+    fn into_delta(&self, step: &Step, input: *const f32, scratch: &mut Scratch) {
+        // SAFETY: the program orders this after all writes to `input`, and gives the rows of the pieces to this
+        // instruction.
+        unsafe {
+            self.prepare(step, input, 0..self.context.tokens.len(), &mut scratch.input);
+            for piece in &step.pieces {
+                let out = self.own.buffers.delta.add(piece.rows.start);
+                self.product(piece, &scratch.input, out, piece.matrix_rows);
+            }
+        }
+    }
+
+    pub(super) fn gate_up(&self, step: &Step, layer: usize, scratch: &mut Scratch) {
+        let [gate, up] = step.pieces.as_slice() else { return };
+        let tokens = self.context.tokens.len();
+        let FeedForward::Dense { activation, .. } = self.context.config.layers[layer].feed_forward else { return };
+        let rows = gate.rows.len();
+        scratch.floats.resize(tokens * rows, 0.0);
+        // SAFETY: the program orders this after the norms, and gives the rows of the pieces to this instruction.
+        // Up rows go to the worker's own memory.
+        unsafe {
+            self.prepare(step, self.own.buffers.normed, 0..tokens, &mut scratch.input);
+            let gates = self.own.buffers.activation.add(gate.rows.start);
+            self.product(gate, &scratch.input, gates, gate.matrix_rows);
+            self.product(up, &scratch.input, scratch.floats.as_mut_ptr(), rows);
+            for t in 0..tokens {
+                let out = std::slice::from_raw_parts_mut(gates.add(t * gate.matrix_rows), rows);
+                vector::gate_up(activation, out, &scratch.floats[t * rows..(t + 1) * rows]);
+            }
+        }
+    }
+
+    pub(super) fn head(&self, step: &Step, scratch: &mut Scratch) {
+        let tokens = self.context.tokens.len();
+        let (rows, out) = match self.context.logits {
+            Logits::Last(out) => (tokens - 1..tokens, out),
+            Logits::All(out) => (0..tokens, out),
+        };
+        if step.pieces.is_empty() {
+            return;
+        }
+        // SAFETY: the program orders this after the output norm; the caller made room for the logits asked for, and
+        // the pieces' rows of them are this worker's.
+        unsafe {
+            self.prepare(step, self.own.buffers.normed, rows, &mut scratch.input);
+            for piece in &step.pieces {
+                self.product(piece, &scratch.input, out.add(piece.rows.start), piece.matrix_rows);
+            }
+        }
+    }
+}
