@@ -46,7 +46,7 @@ fn physical_core(cpu: usize) -> Option<(usize, usize)> {
 }
 
 /// Pins the calling thread to the CPU of worker `worker` for good. Workers beyond the CPUs are left to the system.
-pub fn pin_worker(worker: usize) {
+pub(crate) fn pin_worker(worker: usize) {
     if let Some(&cpu) = allowed_cpus().get(worker) {
         core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
     }
@@ -55,7 +55,7 @@ pub fn pin_worker(worker: usize) {
 /// Pins the calling thread to worker 0's CPU until dropped; does nothing where the former CPU set could not be
 /// restored.
 #[must_use]
-pub struct PinnedCaller {
+pub(crate) struct PinnedCaller {
     #[cfg(target_os = "linux")]
     former: Option<libc::cpu_set_t>,
 }
@@ -63,7 +63,7 @@ pub struct PinnedCaller {
 #[cfg(target_os = "linux")]
 impl PinnedCaller {
     /// Pins the calling thread.
-    pub fn pin() -> Self {
+    pub(crate) fn pin() -> Self {
         let bytes = size_of::<libc::cpu_set_t>();
         // SAFETY: a CPU set is an array of integers, for which zeros are valid.
         let mut former: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -90,7 +90,7 @@ impl Drop for PinnedCaller {
 #[cfg(not(target_os = "linux"))]
 impl PinnedCaller {
     /// Pins the calling thread.
-    pub fn pin() -> Self {
+    pub(crate) fn pin() -> Self {
         Self {}
     }
 }

@@ -14,7 +14,7 @@ use plancher_model::ModelConfig;
 use crate::{HugeBuffer, OutOfMemory};
 
 /// Positions of a chunk.
-pub const KV_CHUNK: usize = 16;
+pub(crate) const KV_CHUNK: usize = 16;
 
 /// A slab holds at least this many positions.
 const SLAB_POSITIONS: usize = 256;

@@ -69,7 +69,8 @@ impl Pool {
     /// When the system refuses a thread.
     pub fn new(workers: usize, spin: Duration) -> Result<Self, PoolError> {
         let workers = workers.max(1);
-        affinity::allowed_cpus();
+        // Asked before any thread is pinned, so that the answer is the process'.
+        let _ = affinity::allowed_cpus();
         let shared = Arc::new(Shared {
             counters: Counters::new(&[1, workers as u32 - 1], 0),
             job: UnsafeCell::new(None),

@@ -17,7 +17,7 @@ use crate::vector::RopeTable;
 use crate::{CpuError, HugeBuffer, Pool};
 
 /// What a caller may choose.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Workers; one per physical core by default.
     pub threads: usize,

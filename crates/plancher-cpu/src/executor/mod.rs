@@ -157,7 +157,8 @@ impl Executor {
         self.assert_fits(&[token]);
         let vocab = self.vocab_size();
         self.logits.resize(vocab, 0.0);
-        self.append(&[token], Logits::Last(self.logits.as_mut_ptr()))?;
+        let out = Logits::Last(self.logits.as_mut_ptr());
+        self.append(&[token], out)?;
         Ok(&self.logits)
     }
 
@@ -172,8 +173,9 @@ impl Executor {
         self.assert_fits(&[token]);
         let vocab = self.vocab_size();
         self.logits.resize(vocab, 0.0);
+        let out = Logits::Last(self.logits.as_mut_ptr());
         let began = Instant::now();
-        self.run::<true>(Phase::Decode, &[token], Logits::Last(self.logits.as_mut_ptr()))?;
+        self.run::<true>(Phase::Decode, &[token], out)?;
         let duration = began.elapsed();
         let mut events = Vec::new();
         for (worker, (scratch, plan)) in self.scratches.iter().zip(&self.decode.workers).enumerate() {
