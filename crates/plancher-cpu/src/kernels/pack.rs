@@ -1,7 +1,7 @@
 //! Arranges stored rows as tiles (see [`super::layout`]).
 
 use plancher_model::{DType, Scale, TensorView};
-use plancher_program::pack::TileLayout;
+use plancher_program::TileLayout;
 
 use super::layout::{self, F8_BYTES, F8_COLUMNS, Part, SCALE, TILE_ROWS, WORD};
 use super::{Kernels, scalar};

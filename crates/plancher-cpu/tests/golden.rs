@@ -1,0 +1,87 @@
+//! Logits and greedy tokens of the golden checkpoints through the program path, whatever the number of workers.
+
+mod common;
+
+use common::{GOLDENS, GoldenFile, argmax, executor, golden, options, prefill_all, relative_error};
+use plancher_cpu::kernels::Kernels;
+use plancher_cpu::{Executor, LogitsOf, Options};
+
+/// The bar of the fast executors is 1e-2; with bf16 weights and f32 activations only the f16 cache rounds.
+const TOLERANCE: f64 = 2e-3;
+
+fn compare(name: &str, executor: &mut Executor) {
+    let file = GoldenFile::open(&golden(name).join("golden.safetensors"));
+    let vocab = executor.vocab_size();
+    let prompts = (0..).map_while(|n| Some((n, file.tokens(&format!("prompt.{n}"))?)));
+    for (n, prompt) in prompts {
+        executor.truncate(0);
+        let logits = prefill_all(executor, &prompt);
+        let reference = file.floats(&format!("logits.{n}"));
+        let error = relative_error(&logits, &reference);
+        assert!(error < TOLERANCE, "{name}, prompt {n}: logits differ by {error:.2e}");
+
+        // Decoding token by token gives the same logits.
+        executor.truncate(0);
+        for (t, &token) in prompt.iter().enumerate() {
+            let row = &reference[t * vocab..(t + 1) * vocab];
+            let error = relative_error(executor.decode(token).unwrap(), row);
+            assert!(error < TOLERANCE, "{name}, prompt {n}, position {t}: decoded logits differ by {error:.2e}");
+        }
+
+        let (greedy, gaps) = (file.tokens(&format!("greedy.{n}")).unwrap(), file.floats(&format!("gap.{n}")));
+        executor.truncate(0);
+        let mut next = argmax(executor.prefill(&prompt, LogitsOf::Last, &mut |_| true).unwrap());
+        for (step, (&expected, &gap)) in greedy.iter().zip(&gaps).enumerate() {
+            if next != expected {
+                assert!(gap < 0.01, "{name}, prompt {n}, step {step}: {next} instead of {expected}, gap {gap}");
+                break;
+            }
+            next = argmax(executor.decode(next).unwrap());
+        }
+    }
+}
+
+fn compare_with(name: &str) {
+    for threads in [1, 2, 3] {
+        compare(name, &mut executor(&golden(name), options(threads)));
+    }
+}
+
+#[test]
+fn llama_gqa_tied() {
+    compare_with("llama-gqa-tied");
+}
+
+#[test]
+fn llama_rope_llama3() {
+    compare_with("llama-rope-llama3");
+}
+
+#[test]
+fn qwen2_bias() {
+    compare_with("qwen2-bias");
+}
+
+#[test]
+fn qwen3_qknorm() {
+    compare_with("qwen3-qknorm");
+}
+
+#[test]
+fn mistral_window() {
+    compare_with("mistral-window");
+}
+
+#[test]
+fn gemma3() {
+    compare_with("gemma3");
+}
+
+#[test]
+fn scalar_kernels_and_small_chunks() {
+    for name in GOLDENS {
+        let kernels = Kernels::with_isa(plancher_cpu::kernels::Isa::Scalar).unwrap();
+        let options = Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) };
+        compare(name, &mut executor(&golden(name), options));
+    }
+}
