@@ -42,7 +42,10 @@ impl State {
         let n = self.head_dim;
         // SAFETY: the caller's promise; every bit pattern is an f16.
         let (keys, values) = unsafe {
-            (std::slice::from_raw_parts(chunk.keys, n * KV_CHUNK), std::slice::from_raw_parts(chunk.values, n * KV_CHUNK))
+            (
+                std::slice::from_raw_parts(chunk.keys, n * KV_CHUNK),
+                std::slice::from_raw_parts(chunk.values, n * KV_CHUNK),
+            )
         };
         for row in 0..self.maxima.len() {
             let visible = visible(row);
@@ -60,7 +63,9 @@ impl State {
             if largest > self.maxima[row] {
                 let factor = (self.maxima[row] - largest).exp();
                 self.totals[row] *= factor;
-                sums.iter_mut().for_each(|sum| *sum *= factor);
+                for sum in &mut *sums {
+                    *sum *= factor;
+                }
                 self.maxima[row] = largest;
             }
             for position in visible {

@@ -98,7 +98,7 @@ impl KvCache {
         assert!((start + 2 * elements) * size_of::<f16>() <= slab.len(), "head {head} of layer {layer}");
         // SAFETY: both offsets are inside the slab, as just asserted.
         unsafe {
-            let keys = slab.as_ptr().cast::<f16>().add(start);
+            let keys = slab.cast::<f16>().add(start);
             Chunk { keys, values: keys.add(elements) }
         }
     }

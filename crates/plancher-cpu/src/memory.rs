@@ -46,6 +46,13 @@ impl HugeBuffer {
         self.start.as_ptr()
     }
 
+    /// The first byte as an element of another plain type, whose alignment is at most that of the buffer.
+    #[must_use]
+    pub fn cast<T>(&self) -> *mut T {
+        const { assert!(align_of::<T>() <= HUGE_PAGE) }
+        self.start.cast::<T>().as_ptr()
+    }
+
     /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

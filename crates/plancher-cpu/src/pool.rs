@@ -108,6 +108,7 @@ impl Pool {
         let job: *const Job<'_> = job;
         // SAFETY: only the lifetime changes. Workers follow the pointer only between START and DONE of this job, and
         // this function does not return before DONE.
+        #[expect(clippy::transmute_ptr_to_ptr, reason = "a cast cannot extend the lifetime of a trait object")]
         let job: *const Job<'static> = unsafe { std::mem::transmute(job) };
         // SAFETY: all workers wait for START of this generation (DONE of the one before was waited for), so that
         // nobody reads the cell now.
@@ -115,8 +116,7 @@ impl Pool {
         self.ring();
         shared.perform(0);
         let mut patience = Patience::new(None);
-        let waited =
-            shared.counters.wait(DONE, self.generation, self.threads.len() as u32, || patience.pass());
+        let waited = shared.counters.wait(DONE, self.generation, self.threads.len() as u32, || patience.pass());
         debug_assert!(waited.is_ok(), "the pool's counters are never poisoned and its patience has no limit");
         self.generation = self.generation.wrapping_add(1);
         match shared.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {

@@ -6,8 +6,8 @@ use common::{GOLDENS, GoldenFile, argmax, executor, golden, options, prefill_all
 use plancher_cpu::kernels::Kernels;
 use plancher_cpu::{Executor, LogitsOf, Options};
 
-/// The bar of the fast executors is 1e-2; with bf16 weights and f32 activations only the f16 cache rounds.
-const TOLERANCE: f64 = 2e-3;
+/// The bar of the fast executors is 1e-2. Weights are bf16 and activations f32: the difference is the f16 cache.
+const TOLERANCE: f64 = 5e-3;
 
 fn compare(name: &str, executor: &mut Executor) {
     let file = GoldenFile::open(&golden(name).join("golden.safetensors"));
@@ -43,7 +43,7 @@ fn compare(name: &str, executor: &mut Executor) {
 
 fn compare_with(name: &str) {
     for threads in [1, 2, 3] {
-        compare(name, &mut executor(&golden(name), options(threads)));
+        compare(name, &mut executor(&golden(name), &options(threads)));
     }
 }
 
@@ -82,6 +82,6 @@ fn scalar_kernels_and_small_chunks() {
     for name in GOLDENS {
         let kernels = Kernels::with_isa(plancher_cpu::kernels::Isa::Scalar).unwrap();
         let options = Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) };
-        compare(name, &mut executor(&golden(name), options));
+        compare(name, &mut executor(&golden(name), &options));
     }
 }

@@ -49,7 +49,7 @@ pub(super) unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, bytes: usize)
 
 /// # Safety
 /// As for [`triad`].
-#[inline(always)]
+#[inline]
 unsafe fn triad_plain(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
     let n = bytes / size_of::<f32>();
     // SAFETY: the caller's promise; the buffers are aligned far beyond f32.
@@ -73,19 +73,37 @@ mod x86 {
         _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_xor_si512,
     };
 
+    /// One line, aligned or not.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    #[expect(clippy::cast_ptr_alignment, reason = "an unaligned load")]
+    fn load512(line: &[u8]) -> __m512i {
+        assert!(line.len() >= 64);
+        // SAFETY: there are 64 bytes.
+        unsafe { _mm512_loadu_si512(line.as_ptr().cast::<__m512i>()) }
+    }
+
+    /// Half a line, aligned or not.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    #[expect(clippy::cast_ptr_alignment, reason = "an unaligned load")]
+    fn load256(half: &[u8]) -> __m256i {
+        assert!(half.len() >= 32);
+        // SAFETY: there are 32 bytes.
+        unsafe { _mm256_loadu_si256(half.as_ptr().cast::<__m256i>()) }
+    }
+
     #[target_feature(enable = "avx512f")]
     pub(super) fn read_avx512(bytes: &[u8]) -> u64 {
         let mut sums = [_mm512_setzero_si512(); 4];
         let mut blocks = bytes.chunks_exact(256);
         for block in &mut blocks {
             for (sum, line) in sums.iter_mut().zip(block.chunks_exact(64)) {
-                // SAFETY: a line has 64 bytes.
-                *sum = _mm512_xor_si512(*sum, unsafe { _mm512_loadu_si512(line.as_ptr().cast::<__m512i>()) });
+                *sum = _mm512_xor_si512(*sum, load512(line));
             }
         }
         for line in blocks.remainder().chunks_exact(64) {
-            // SAFETY: a line has 64 bytes.
-            sums[0] = _mm512_xor_si512(sums[0], unsafe { _mm512_loadu_si512(line.as_ptr().cast::<__m512i>()) });
+            sums[0] = _mm512_xor_si512(sums[0], load512(line));
         }
         let all = sums.iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_xor_si512(all, *sum));
         _mm512_reduce_add_epi64(all) as u64
@@ -96,8 +114,7 @@ mod x86 {
         let mut sums = [_mm256_setzero_si256(); 4];
         for block in bytes.chunks_exact(128) {
             for (sum, half) in sums.iter_mut().zip(block.chunks_exact(32)) {
-                // SAFETY: half a line has 32 bytes.
-                *sum = _mm256_xor_si256(*sum, unsafe { _mm256_loadu_si256(half.as_ptr().cast::<__m256i>()) });
+                *sum = _mm256_xor_si256(*sum, load256(half));
             }
         }
         let all = sums.iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_xor_si256(all, *sum));

@@ -92,7 +92,9 @@ impl Worker<'_> {
         scratch.floats.clear();
         scratch.floats.extend_from_slice(queries);
         self.rotate(layer, 0, &mut scratch.floats, &norms.query);
-        scratch.floats.iter_mut().for_each(|q| *q *= config.attention_scale);
+        for q in &mut scratch.floats {
+            *q *= config.attention_scale;
+        }
 
         let first = config.window.map_or(0, |window| (position + 1).saturating_sub(window));
         let group = config.n_heads / config.n_kv_heads;
@@ -131,7 +133,8 @@ impl Worker<'_> {
         for head in 0..config.n_heads {
             // SAFETY: the program orders this after all partials; `attention` is this worker's own.
             let (out, part) = unsafe {
-                let part = |worker: usize| self.rows(buffers.partials.add(worker * buffers.partials_part), head, 1, n + 2);
+                let part =
+                    |worker: usize| self.rows(buffers.partials.add(worker * buffers.partials_part), head, 1, n + 2);
                 (self.rows_mut(buffers.attention, head, 1, n), part)
             };
             let largest = (0..workers).map(|worker| part(worker)[n]).fold(f32::NEG_INFINITY, f32::max);
@@ -174,8 +177,7 @@ impl Worker<'_> {
                 *out = q * config.attention_scale;
             }
         }
-        let first_visible =
-            |position: usize| config.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first_visible = |position: usize| config.window.map_or(0, |window| (position + 1).saturating_sub(window));
         let (first, last) = (context.position + start, context.position + start + count - 1);
         for chunk in first_visible(first) / KV_CHUNK..=last / KV_CHUNK {
             let base = chunk * KV_CHUNK;

@@ -41,7 +41,7 @@ impl Default for Options {
             prefill_chunk: 256,
             kernels: None,
             spin: Duration::from_micros(100),
-            wait_limit: Duration::from_secs(60),
+            wait_limit: Duration::from_mins(1),
         }
     }
 }
@@ -73,12 +73,11 @@ impl Executor {
         let lowered = lower(config, &model.weights)?;
         let make = |phase| {
             let target = Target { workers: options.threads, tile_rows: TILE_ROWS, kv_chunk: KV_CHUNK, phase };
-            let program = schedule(&lowered, target, &kernels)?;
-            checked(program)
+            schedule(&lowered, target, &kernels)
         };
         let (decode_program, prefill_program) = (make(Phase::Decode)?, make(Phase::Prefill)?);
         let mut pool = Pool::new(options.threads, options.spin)?;
-        let streams = pack(&mut pool, &decode_program, model, &kernels, progress)?;
+        let streams = pack(&mut pool, &decode_program, model, kernels, progress)?;
         let decode = Plan::new(&decode_program, &model.weights, 1)?;
         Ok(Self {
             norms: Norms::new(config, &model.weights),
@@ -112,16 +111,12 @@ pub(super) fn prefill_plan<'a>(
     }
 }
 
-fn checked(program: Program) -> Result<Program, CpuError> {
-    Ok(program)
-}
-
 /// Fills every worker's stream on the worker's own thread.
 fn pack(
     pool: &mut Pool,
     program: &Program,
     model: &Model,
-    kernels: &Kernels,
+    kernels: Kernels,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<HugeBuffer>, CpuError> {
     let total = program.workers.iter().map(|worker| worker.stream_bytes).sum();
@@ -137,7 +132,7 @@ fn pack(
             let layout = Reporting { kernels, report: &report };
             pack_worker(program, worker, &model.weights, &layout, bytes, &packed)
         } else {
-            pack_worker(program, worker, &model.weights, kernels, bytes, &packed)
+            pack_worker(program, worker, &model.weights, &kernels, bytes, &packed)
         };
         if let Err(error) = result {
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -152,7 +147,7 @@ fn pack(
 
 /// The kernels' layout, which also reports as it is used.
 struct Reporting<'a> {
-    kernels: &'a Kernels,
+    kernels: Kernels,
     report: &'a (dyn Fn() + Sync),
 }
 

@@ -74,11 +74,7 @@ pub(super) struct WorkerPlan {
 
 impl Plan {
     /// Resolves `program`, with room for `positions` positions in its buffers.
-    pub(super) fn new(
-        program: &Program,
-        weights: &Weights,
-        positions: usize,
-    ) -> Result<Self, OutOfMemory> {
+    pub(super) fn new(program: &Program, weights: &Weights, positions: usize) -> Result<Self, OutOfMemory> {
         let too_large = OutOfMemory { bytes: usize::MAX };
         let mut starts = Vec::with_capacity(program.buffers.len());
         let mut end = 0_usize;
@@ -93,7 +89,7 @@ impl Plan {
         let memory = HugeBuffer::new(end)?;
         let start = |role, worker| match program.buffer(role, worker) {
             // SAFETY: every start is inside the memory, whose size is the sum of all buffers.
-            Some(id) => unsafe { memory.as_ptr().add(starts[id.0]).cast::<f32>() },
+            Some(id) => unsafe { memory.cast::<f32>().add(starts[id.0] / size_of::<f32>()) },
             None => std::ptr::null_mut(),
         };
         let bind = |worker| Buffers {
@@ -155,7 +151,8 @@ fn steps(program: &Program, worker: usize, weights: &Weights) -> Vec<Step> {
 
 fn piece(segment: &Segment, tile_rows: usize, weights: &Weights) -> Piece {
     let rows = segment.output_rows(tile_rows);
-    let bias = bias_of(segment.tensor).and_then(|key| weights.vector(key)).map_or_else(Vec::new, |b| b[rows.clone()].to_vec());
+    let bias =
+        bias_of(segment.tensor).and_then(|key| weights.vector(key)).map_or_else(Vec::new, |b| b[rows.clone()].to_vec());
     Piece {
         tensor: segment.tensor,
         dtype: segment.dtype,

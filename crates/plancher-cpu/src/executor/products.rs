@@ -53,7 +53,9 @@ impl Worker<'_> {
             embedding.dequantize_row(context.tokens[t] as usize, out);
             #[expect(clippy::float_cmp, reason = "one means that there is nothing to multiply by")]
             if context.config.embedding_scale != 1.0 {
-                out.iter_mut().for_each(|v| *v *= context.config.embedding_scale);
+                for v in &mut *out {
+                    *v *= context.config.embedding_scale;
+                }
             }
         }
     }
@@ -143,16 +145,16 @@ impl Worker<'_> {
         if self.context.phase == Phase::Decode {
             self.combine_partials(layer);
         }
-        self.into_delta(step, self.own.buffers.attention, scratch);
+        self.project(step, self.own.buffers.attention, scratch);
     }
 
     pub(super) fn down(&self, step: &Step, scratch: &mut Scratch) {
         if !step.pieces.is_empty() {
-            self.into_delta(step, self.own.buffers.activation, scratch);
+            self.project(step, self.own.buffers.activation, scratch);
         }
     }
 
-    fn into_delta(&self, step: &Step, input: *const f32, scratch: &mut Scratch) {
+    fn project(&self, step: &Step, input: *const f32, scratch: &mut Scratch) {
         // SAFETY: the program orders this after all writes to `input`, and gives the rows of the pieces to this
         // instruction.
         unsafe {

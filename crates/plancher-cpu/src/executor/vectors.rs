@@ -23,7 +23,9 @@ impl Norms {
     pub(super) fn new(config: &ModelConfig, weights: &Weights) -> Self {
         let read = |key| {
             let mut vector = weights.vector(key).unwrap_or_default();
-            vector.iter_mut().for_each(|weight| *weight += config.norm_offset);
+            for weight in &mut vector {
+                *weight += config.norm_offset;
+            }
             vector
         };
         let layers = config.layers.iter().enumerate().map(|(index, layer)| {

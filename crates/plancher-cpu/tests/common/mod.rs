@@ -10,7 +10,7 @@ use plancher_cpu::{Executor, LogitsOf, Options};
 use plancher_model::Model;
 
 /// The golden checkpoints that the program path supports.
-pub const GOLDENS: [&str; 6] =
+pub(crate) const GOLDENS: [&str; 6] =
     ["llama-gqa-tied", "llama-rope-llama3", "qwen2-bias", "qwen3-qknorm", "mistral-window", "gemma3"];
 
 fn workspace() -> PathBuf {
@@ -18,12 +18,12 @@ fn workspace() -> PathBuf {
 }
 
 /// The directory of golden checkpoint `name`.
-pub fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     workspace().join("tests/golden").join(name)
 }
 
 /// A path in the shared folder beside the checkout, if it is there.
-pub fn shared(path: &str) -> Option<PathBuf> {
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("PLANCHER_SHARED").map_or_else(|| workspace().join("../shared"), PathBuf::from);
     let path = root.join(path);
     if !path.exists() {
@@ -34,29 +34,29 @@ pub fn shared(path: &str) -> Option<PathBuf> {
 }
 
 /// An executor for the model at `path`.
-pub fn executor(path: &Path, options: Options) -> Executor {
+pub(crate) fn executor(path: &Path, options: &Options) -> Executor {
     let model = Arc::new(Model::open(path).unwrap());
-    Executor::new(&model, &options, &|_, _| ()).unwrap()
+    Executor::new(&model, options, &|_, _| ()).unwrap()
 }
 
 /// Options for a test with `threads` workers.
-pub fn options(threads: usize) -> Options {
+pub(crate) fn options(threads: usize) -> Options {
     Options { threads, context: 512, spin: Duration::ZERO, ..Options::default() }
 }
 
 /// Appends `tokens` and returns the logits of all of them.
-pub fn prefill_all(executor: &mut Executor, tokens: &[u32]) -> Vec<f32> {
+pub(crate) fn prefill_all(executor: &mut Executor, tokens: &[u32]) -> Vec<f32> {
     executor.prefill(tokens, LogitsOf::All, &mut |_| true).unwrap().to_vec()
 }
 
 /// The index of the largest element.
-pub fn argmax(logits: &[f32]) -> u32 {
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
     let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.map_or(0, |(index, _)| index as u32)
 }
 
 /// `|a - b| / |b|`.
-pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
     let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
@@ -64,14 +64,14 @@ pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// A safetensors file of f32 and i64 tensors, by name.
-pub struct GoldenFile {
+pub(crate) struct GoldenFile {
     bytes: Vec<u8>,
     ranges: HashMap<String, (usize, usize)>,
 }
 
 impl GoldenFile {
     /// Reads a file that is known to be well-formed.
-    pub fn open(path: &Path) -> Self {
+    pub(crate) fn open(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap();
         let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let json: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
@@ -88,13 +88,13 @@ impl GoldenFile {
     }
 
     /// An f32 tensor.
-    pub fn floats(&self, name: &str) -> Vec<f32> {
+    pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
         let bytes = self.range(name).unwrap();
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
     /// An i64 tensor of tokens, if there is one.
-    pub fn tokens(&self, name: &str) -> Option<Vec<u32>> {
+    pub(crate) fn tokens(&self, name: &str) -> Option<Vec<u32>> {
         let bytes = self.range(name)?;
         Some(bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect())
     }
