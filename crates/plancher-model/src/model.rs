@@ -42,6 +42,6 @@ impl Model {
     /// # Errors
     /// When anything in the files is missing, malformed or not supported; the message names file and field.
     pub fn open(path: &Path) -> Result<Self> {
-        crate::huggingface::open(path)
+        if path.is_dir() { crate::huggingface::open(path) } else { crate::gguf::open(path) }
     }
 }

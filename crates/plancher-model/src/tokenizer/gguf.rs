@@ -224,7 +224,7 @@ impl GgufVocabulary {
     }
 
     /// Tokens that end a text or a turn, ascending.
-    fn end_tokens(&self) -> Vec<u32> {
+    pub(crate) fn end_tokens(&self) -> Vec<u32> {
         let named = [self.end, self.end_of_turn, self.end_of_message].into_iter().flatten();
         let known = self
             .ids()
