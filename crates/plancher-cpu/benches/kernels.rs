@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use plancher_cpu::kernels::{Input, Kernels, TILE_ROWS};
 use plancher_model::DType;
-use plancher_program::pack::TileLayout;
+use plancher_program::TileLayout;
 
 const COLUMNS: usize = 1536;
 const CACHED: usize = 512 << 10;

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use plancher_model::DType;
-use plancher_program::pack::TileLayout;
+use plancher_program::TileLayout;
 use proptest::prelude::*;
 
 use super::random::{Matrix, Random, matrix};
