@@ -73,3 +73,28 @@ fn scales(block: &mut [u8], offsets: &[usize], largest: f32, random: &mut Random
         block[offset..offset + 2].copy_from_slice(&scale.to_le_bytes());
     }
 }
+
+/// `values` as a stored row of `dtype`: F32, F16, BF16 or `Q8_0` (rounded as GGML's `quantize_row_q8_0_ref`).
+///
+/// # Panics
+/// When `dtype` is another type, or `values` are not whole blocks.
+#[must_use]
+pub fn encode_row(dtype: DType, values: &[f32]) -> Vec<u8> {
+    assert!(values.len().is_multiple_of(dtype.block_elements()), "{} elements of {dtype}", values.len());
+    match dtype {
+        DType::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
+        DType::BF16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
+        DType::Q8_0 => values.chunks_exact(32).flat_map(q8_0_block).collect(),
+        other => panic!("no encoder of {other}"),
+    }
+}
+
+fn q8_0_block(values: &[f32]) -> Vec<u8> {
+    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let scale = largest / 127.0;
+    let inverse = if scale == 0.0 { 0.0 } else { scale.recip() };
+    let mut block = f16::from_f32(scale).to_le_bytes().to_vec();
+    block.extend(values.iter().map(|value| ((value * inverse).round() as i8).cast_unsigned()));
+    block
+}
