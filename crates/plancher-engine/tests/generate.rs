@@ -122,7 +122,8 @@ fn a_conversation_reuses_its_cache_and_says_the_same() {
     let mut conversation = sequence(200);
     let mut prompt: Vec<u32> = vec![5, 6, 7];
     for turn in 0..4u32 {
-        let sampling = SamplingParams { temperature: 0.9, top_k: 10, seed: u64::from(turn), ..SamplingParams::default() };
+        let sampling =
+            SamplingParams { temperature: 0.9, top_k: 10, seed: u64::from(turn), ..SamplingParams::default() };
         let request = Request { sampling, logprobs: Some(2), ..request(&prompt, 6) };
         let (kept, _) = run(&mut conversation, &request);
         let (fresh, _) = run(&mut sequence(200), &request);

@@ -46,7 +46,8 @@ fn windows_are_scored_as_llama_cpp_does() {
 
 #[test]
 fn texts_that_cannot_be_scored_are_refused() {
-    let run = |tokens: &[u32], window| perplexity(&mut FakeBackend::new(50, 100), tokens, window, None, &mut |_, _| true);
+    let run =
+        |tokens: &[u32], window| perplexity(&mut FakeBackend::new(50, 100), tokens, window, None, &mut |_, _| true);
     assert_eq!(
         run(&[1; 15], 8).expect_err("short").to_string(),
         "the text has 15 tokens; perplexity with windows of 8 needs at least 16"

@@ -1,6 +1,8 @@
 //! The error of this crate: why a model cannot become a program for a target.
 
-use plancher_model::TensorKey;
+use plancher_model::{DType, TensorKey};
+
+use crate::{CheckError, Phase};
 
 /// Why lowering or scheduling failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +58,7 @@ pub enum ProgramError {
         /// Its columns.
         columns: usize,
         /// Its encoding.
-        dtype: plancher_model::DType,
+        dtype: DType,
     },
     /// The sizes of a stream add up to more than memory can hold.
     #[error("the weight stream of worker {worker} is too large")]
@@ -64,4 +66,18 @@ pub enum ProgramError {
         /// Which worker.
         worker: usize,
     },
+    /// A program is not safe to run.
+    #[error("unsafe program: {0}")]
+    Unsafe(#[from] CheckError),
+    /// A program is for another phase than it is to be run in.
+    #[error("the program is for {found:?}, expected one for {expected:?}")]
+    Phase {
+        /// What it is to be run for.
+        expected: Phase,
+        /// What it is for.
+        found: Phase,
+    },
+    /// Two programs that are to share streams lay them out differently.
+    #[error("the decode and the prefill program have different streams")]
+    StreamsDiffer,
 }

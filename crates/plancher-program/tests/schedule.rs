@@ -32,7 +32,7 @@ fn tolerance(program: &Program) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn streams_are_balanced_and_the_same_in_both_phases(
@@ -83,7 +83,7 @@ fn rounding_to_tiles_does_not_add_up_on_one_worker() {
     for instruction in &program.workers[0].instructions {
         if let Operation::Down { segments, .. } = &instruction.operation {
             let tiles: usize = program.workers[0].segments[segments.clone()].iter().map(|s| s.tiles.len()).sum();
-            assert!((2..=3).contains(&tiles), "{} of 5 tiles in one product", tiles);
+            assert!((2..=3).contains(&tiles), "{tiles} of 5 tiles in one product");
         }
     }
 }

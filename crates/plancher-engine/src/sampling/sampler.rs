@@ -154,7 +154,13 @@ impl Selection {
     }
 
     /// Draws a block by its mass, then a token of the block: no list of the whole vocabulary is made.
-    fn draw_from_all(&mut self, logits: &[f32], inverse_temperature: f32, max: f32, random: &mut Random) -> Option<u32> {
+    fn draw_from_all(
+        &mut self,
+        logits: &[f32],
+        inverse_temperature: f32,
+        max: f32,
+        random: &mut Random,
+    ) -> Option<u32> {
         self.masses.clear();
         self.masses.extend(logits.chunks(BLOCK).map(|block| exponential::sum(block, max, inverse_temperature)));
         let (block, rest) = draw(&self.masses, random.uniform())?;

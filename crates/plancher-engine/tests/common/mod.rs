@@ -18,9 +18,10 @@ impl FakeBackend {
     }
 
     fn row(&self) -> impl Iterator<Item = f32> + use<> {
-        let seed = self.held.iter().fold(17u64, |hash, &token| {
-            Random::new(hash ^ u64::from(token).wrapping_mul(0x9E37_79B9)).next_u64()
-        });
+        let seed = self
+            .held
+            .iter()
+            .fold(17u64, |hash, &token| Random::new(hash ^ u64::from(token).wrapping_mul(0x9E37_79B9)).next_u64());
         let mut random = Random::new(seed);
         (0..self.vocab_size).map(move |_| (random.uniform() * 8.0) as f32)
     }

@@ -39,6 +39,7 @@ impl Random {
 
 /// Sizes and features of a made-up model.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "features of models, each on its own")]
 pub struct Recipe {
     pub layers: usize,
     pub hidden: usize,
