@@ -1,14 +1,17 @@
 //! Project chores that need more than a shell line: `cargo xtask evidence` recomputes every published figure from
-//! the raw samples under `evidence/`, and `cargo xtask code-hash` prints the hash that ties a figure to its code.
+//! the raw samples under `evidence/`, `cargo xtask test` runs every test, and `cargo xtask code-hash` prints the hash that ties a figure to its code.
 
 mod code_hash;
 mod evidence;
+mod test;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask evidence [--check | --write]
+usage: cargo xtask test
+           fetch the test data and run every test
+       cargo xtask evidence [--check | --write]
            print `name value unit` for every figure, from the raw samples;
            --check fails when a record breaks a rule or README differs from the evidence;
            --write brings README's tables up to date
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let outcome = match arguments.as_slice() {
+        ["test"] => test::run(&root),
         ["evidence"] => evidence::run(&root, evidence::Mode::Print),
         ["evidence", "--check"] => evidence::run(&root, evidence::Mode::Check),
         ["evidence", "--write"] => evidence::run(&root, evidence::Mode::Write),
