@@ -11,12 +11,24 @@ use crate::{ModelError, Result, limits};
 /// The largest `config.json` or `generation_config.json` that is read (real ones have a few kilobytes).
 const MAX_BYTES: u64 = 4 << 20;
 
+/// Opens a regular file. Anything else is refused before it is opened: opening a pipe would wait for a writer.
+///
+/// # Errors
+/// When the file cannot be opened or is not a regular file.
+pub(crate) fn open_regular(path: &Path) -> Result<std::fs::File> {
+    let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?;
+    if !metadata.is_file() {
+        return Err(ModelError::invalid(path, "file", "is not a regular file"));
+    }
+    std::fs::File::open(path).map_err(|e| ModelError::io(path, e))
+}
+
 /// Reads at most `maximum` bytes of a file.
 ///
 /// # Errors
 /// When the file cannot be read or is larger.
 pub(crate) fn read_bounded(path: &Path, maximum: u64) -> Result<Vec<u8>> {
-    let file = std::fs::File::open(path).map_err(|e| ModelError::io(path, e))?;
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
     file.take(maximum + 1).read_to_end(&mut bytes).map_err(|e| ModelError::io(path, e))?;
     if bytes.len() as u64 > maximum {
@@ -52,6 +64,11 @@ impl<'a> Fields<'a> {
     /// The file.
     pub(crate) fn path(&self) -> &'a Path {
         self.path
+    }
+
+    /// The name of the field that holds this object; nothing for the top level.
+    pub(crate) fn name(&self) -> Option<&'a str> {
+        self.within
     }
 
     /// An error about field `name`.

@@ -9,6 +9,7 @@ mod config;
 mod dequantize;
 mod dtype;
 mod error;
+mod facts;
 mod gguf;
 mod huggingface;
 mod json;
@@ -27,6 +28,7 @@ pub use config::{Activation, Architecture, FeedForward, LayerConfig, ModelConfig
 pub use dequantize::{dequantize, f8_e4m3_to_f32, k_scales_and_minimums, q3_k_scales};
 pub use dtype::DType;
 pub use error::ModelError;
+pub use facts::{ModelFacts, TensorFacts};
 pub use gguf::{GgmlType, Gguf, GgufMetadata, GgufTensor, GgufValue};
 pub use model::{GenerationDefaults, Model};
 pub use rope::{Rope, RopeLayout};

@@ -3,7 +3,7 @@
 //! overlap (<https://github.com/huggingface/safetensors#format>). The header comes from strangers: everything
 //! is checked before use, and the work is linear in the header's length.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -43,7 +43,7 @@ struct Entry {
 ///
 /// # Errors
 /// When the header is not well-formed or describes data that the file does not hold.
-pub fn read_safetensors_header(path: &Path, bytes: &[u8]) -> Result<HashMap<String, StoredTensor>> {
+pub fn read_safetensors_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, StoredTensor>> {
     let invalid = |field: &str, problem: String| ModelError::invalid(path, field, problem);
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(invalid("header", format!("is cut off: the file has {} bytes", bytes.len())));
@@ -62,7 +62,7 @@ pub fn read_safetensors_header(path: &Path, bytes: &[u8]) -> Result<HashMap<Stri
         .and_then(|entries| json.end().map(|()| entries))
         .map_err(|e| invalid("header", format!("is not well-formed: {e}")))?;
 
-    let mut tensors = HashMap::with_capacity(entries.len());
+    let mut tensors = BTreeMap::new();
     for (name, entry) in entries {
         let tensor = check(&entry, data.len()).map_err(|problem| invalid(&name, problem))?;
         tensors.insert(name, StoredTensor { offset: tensor.offset + 8 + length, ..tensor });
@@ -100,7 +100,7 @@ fn check(entry: &Entry, data_length: usize) -> std::result::Result<StoredTensor,
 }
 
 /// Checks that the tensors cover the data, from `start` to `end`, without gap or overlap.
-fn check_tiling(path: &Path, tensors: &HashMap<String, StoredTensor>, start: usize, end: usize) -> Result<()> {
+fn check_tiling(path: &Path, tensors: &BTreeMap<String, StoredTensor>, start: usize, end: usize) -> Result<()> {
     let mut order: Vec<(&String, &StoredTensor)> = tensors.iter().collect();
     order.sort_by_key(|(name, tensor)| (tensor.offset, tensor.bytes, *name));
     let mut position = start;
@@ -146,7 +146,7 @@ fn bits_of(dtype: &str) -> Option<u64> {
 struct HeaderSeed;
 
 impl<'de> DeserializeSeed<'de> for HeaderSeed {
-    type Value = HashMap<String, Entry>;
+    type Value = BTreeMap<String, Entry>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -154,14 +154,14 @@ impl<'de> DeserializeSeed<'de> for HeaderSeed {
 }
 
 impl<'de> Visitor<'de> for HeaderSeed {
-    type Value = HashMap<String, Entry>;
+    type Value = BTreeMap<String, Entry>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of tensors by name")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
-        let mut entries = HashMap::new();
+        let mut entries = BTreeMap::new();
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
                 map.next_value::<IgnoredAny>()?;

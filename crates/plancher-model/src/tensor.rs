@@ -110,11 +110,8 @@ impl MappedFile {
     /// # Errors
     /// When the file cannot be opened, is not a regular file, is empty, or cannot be mapped.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(|e| ModelError::io(path, e))?;
+        let file = crate::json::open_regular(path)?;
         let metadata = file.metadata().map_err(|e| ModelError::io(path, e))?;
-        if !metadata.is_file() {
-            return Err(ModelError::invalid(path, "file", "is not a regular file"));
-        }
         if metadata.len() == 0 {
             return Err(ModelError::invalid(path, "file", "is empty (0 bytes)"));
         }

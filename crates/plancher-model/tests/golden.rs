@@ -1,16 +1,9 @@
 //! The golden checkpoints of `/tests/golden` open, and what their configuration says arrives normalised.
 
-use std::path::{Path, PathBuf};
+mod common;
 
-use plancher_model::{Architecture, DType, LayerTensor, Model, ModelError, TensorKey};
-
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(name)
-}
-
-fn open(name: &str) -> Model {
-    Model::open(&golden(name)).unwrap_or_else(|e| panic!("{e}"))
-}
+use common::{golden, open};
+use plancher_model::{Architecture, DType, LayerTensor, Model, ModelError, Scale, TensorKey};
 
 #[test]
 fn every_tensor_has_the_shape_that_the_configuration_gives_it() {
@@ -23,6 +16,45 @@ fn every_tensor_has_the_shape_that_the_configuration_gives_it() {
         // Nine tensors a layer at least, and embedding, norm and head.
         assert!(model.weights.iter().count() >= 9 * model.config.layers.len() + 3, "{name}");
     }
+}
+
+#[test]
+fn fused_tensors_are_row_ranges() {
+    let model = open("phi3-partial");
+    let part = |tensor| model.weights.get(TensorKey::Layer(1, tensor)).unwrap();
+    let [query, key, value] = [LayerTensor::Query, LayerTensor::Key, LayerTensor::Value].map(part);
+    assert_eq!([query.rows(), key.rows(), value.rows()], [64, 32, 32]);
+    assert_eq!(key.tensor.offset, query.tensor.offset + query.bytes.len());
+    assert_eq!(value.tensor.offset, key.tensor.offset + key.bytes.len());
+    let [gate, up] = [LayerTensor::Gate, LayerTensor::Up].map(part);
+    assert_eq!(up.tensor.offset, gate.tensor.offset + gate.bytes.len());
+    assert_eq!(model.config.ropes[0].rotary_dim(), 8, "half of a head of 16");
+}
+
+#[test]
+fn layers_without_rotary_embedding() {
+    let config = open("smollm3-nope").config;
+    let ropes: Vec<_> = config.layers.iter().map(|layer| layer.rope).collect();
+    assert_eq!(ropes, [Some(0), None, Some(0), None]);
+}
+
+#[test]
+fn fp8_factors_come_per_tensor_row_and_block() {
+    let scale = |name: &str, tensor| {
+        let model = open(name);
+        let view = model.weights.get(TensorKey::Layer(0, tensor)).unwrap();
+        assert_eq!(view.dtype(), DType::F8_E4M3);
+        view.tensor.scale.clone()
+    };
+    assert!(matches!(scale("fp8-tensor", LayerTensor::Query), Scale::Tensor(factor) if factor > 0.0));
+    assert!(matches!(scale("fp8-channel", LayerTensor::Key), Scale::Row(factors) if factors.len() == 32));
+    // 320 × 192 in blocks of 128 × 128: three rows of two blocks, the last ones cut off.
+    let Scale::Block { block_rows: 128, block_columns: 128, values } = scale("fp8-block", LayerTensor::Gate) else {
+        panic!("expected blocks");
+    };
+    assert_eq!(values.len(), 6);
+    // Norms and the embedding were left in bf16.
+    assert_eq!(open("fp8-block").weights.get(TensorKey::Embedding).unwrap().dtype(), DType::BF16);
 }
 
 #[test]
@@ -60,6 +92,35 @@ fn windows_and_biases_are_read() {
     assert!(qwen2.config.layers.iter().all(|layer| layer.window.is_none()));
     assert!(qwen2.weights.get(TensorKey::Layer(2, LayerTensor::KeyBias)).is_some());
     assert!(qwen2.weights.get(TensorKey::Layer(2, LayerTensor::AttentionOutputBias)).is_none());
+
+    let windows: Vec<_> = open("qwen2-window").config.layers.iter().map(|layer| layer.window).collect();
+    assert_eq!(windows, [None, Some(16), Some(16)]);
+
+    let llama = open("llama-bias");
+    for tensor in [LayerTensor::QueryBias, LayerTensor::AttentionOutputBias, LayerTensor::UpBias, LayerTensor::DownBias]
+    {
+        assert!(llama.weights.get(TensorKey::Layer(0, tensor)).is_some(), "{tensor:?}");
+    }
+}
+
+#[test]
+fn facts_count_what_is_stored_and_what_a_token_reads() {
+    // vocabulary 512, hidden 64, 3 layers of heads 4 + 2 × 2 of 16, feed-forward 160.
+    let layer = 64 * (64 + 32 + 32 + 64 + 3 * 160) + 2 * 64;
+    let rest = 3 * layer + 64;
+    let tied = open("llama-gqa-tied").facts();
+    assert_eq!((tied.parameters, tied.parameters_per_token), (rest + 512 * 64, rest + 512 * 64));
+    assert_eq!(tied.weight_bytes_per_token, 2 * tied.parameters);
+    assert_eq!(tied.kv_elements_per_token, [64, 64, 64]);
+
+    let untied = open("mistral-window").facts();
+    assert_eq!((untied.parameters, untied.parameters_per_token), (rest + 2 * 512 * 64, rest + 512 * 64));
+
+    // One byte an element and one factor of four bytes a tensor.
+    let fp8 = open("fp8-tensor").facts();
+    let matrices = 3 * (layer - 2 * 64);
+    assert_eq!(fp8.weight_bytes, matrices + 4 * 7 * 3 + 2 * (tied.parameters - matrices));
+    assert_eq!(fp8.parameters, tied.parameters);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! were left alone follows from the types that are stored.
 
 use std::ops::Range;
+use std::path::Path;
 
 use crate::json::Fields;
 use crate::{DType, ModelError, Result, Scale, limits};
@@ -88,10 +89,11 @@ fn block(fields: Fields<'_>, name: &str) -> Result<Option<(usize, usize)>> {
 }
 
 impl Float8 {
-    /// The factors of rows `range` of the matrix `name`, which has `rows × columns` elements. Both spellings of
+    /// The factors of rows `range` of the matrix `name` in the file `path`, which has `rows × columns` elements. Both spellings of
     /// the factor's name, `weight_scale` and `weight_scale_inv`, hold what stored elements are multiplied by.
     pub(super) fn scale(
         &self,
+        path: &Path,
         shards: &Shards,
         name: &str,
         range: Range<usize>,
@@ -101,10 +103,8 @@ impl Float8 {
         let names = [format!("{name}_scale"), format!("{name}_scale_inv")];
         let mut found = names.iter().filter_map(|scale| Some((scale, shards.tensors.get(scale)?)));
         let Some((scale_name, located)) = found.next() else {
-            let tensor = format!("{} or {}", names[0], names[1]);
-            let path =
-                shards.tensors.get(name).map_or_else(Default::default, |&(file, _)| shards.path(file).to_owned());
-            return Err(ModelError::MissingTensor { path, tensor });
+            let problem = format!("is stored as F8_E4M3, but neither `{}` nor `{}` is there", names[0], names[1]);
+            return Err(ModelError::invalid(path, name, problem));
         };
         let path = shards.path(located.0);
         if let Some((other, _)) = found.next() {

@@ -39,7 +39,7 @@ fn read_sampling(fields: Fields<'_>, defaults: &mut GenerationDefaults) -> Resul
     defaults.temperature = within("temperature", 0.0, 100.0)?;
     defaults.top_p = within("top_p", 0.0, 1.0)?;
     defaults.min_p = within("min_p", 0.0, 1.0)?;
-    defaults.repetition_penalty = fields.positive("repetition_penalty")?.map(|n| n as f32);
+    defaults.repetition_penalty = within("repetition_penalty", 0.01, 100.0)?;
     // Zero switches it off.
     if fields.value("top_k").is_some_and(|value| value.as_u64() != Some(0)) {
         defaults.top_k = fields.size("top_k", crate::limits::VOCABULARY)?;

@@ -89,8 +89,13 @@ impl RopeContext<'_> {
             Some(p) => self.scaling(p)?,
             None => RopeScaling::None,
         };
+        if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
+            let problem =
+                format!("is {}, of which {rotary_dim} elements rotate, expected an even number", self.head_dim);
+            return Err(self.config.invalid("head_dim", problem));
+        }
         Rope::scaled(RopeLayout::Halves, theta, rotary_dim, &scaling)
-            .map_err(|problem| from.invalid("rope_theta", problem))
+            .map_err(|problem| self.config.invalid(from.name().unwrap_or("rope_theta"), problem))
     }
 
     fn scaling(&self, p: Fields<'_>) -> Result<RopeScaling> {

@@ -1,7 +1,7 @@
 //! The weight files of a model directory: `model.safetensors`, or the shards that
 //! `model.safetensors.index.json` lists. Pickled weights are never read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path};
@@ -24,7 +24,7 @@ const MAX_SHARDS: usize = 1 << 12;
 #[derive(Debug)]
 pub(super) struct Shards {
     pub(super) files: Vec<MappedFile>,
-    pub(super) tensors: HashMap<String, (usize, StoredTensor)>,
+    pub(super) tensors: BTreeMap<String, (usize, StoredTensor)>,
 }
 
 impl Shards {
@@ -61,7 +61,7 @@ impl Shards {
     }
 
     fn read(files: Vec<MappedFile>) -> Result<Self> {
-        let mut shards = Self { files, tensors: HashMap::new() };
+        let mut shards = Self { files, tensors: BTreeMap::new() };
         for (i, file) in shards.files.iter().enumerate() {
             for (name, tensor) in read_safetensors_header(file.path(), file.bytes())? {
                 if let Some((other, _)) = shards.tensors.get(&name) {
@@ -116,7 +116,7 @@ fn no_weights(directory: &Path) -> ModelError {
     }
 }
 
-fn read_index(path: &Path) -> Result<HashMap<String, String>> {
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: WeightMap,
@@ -128,7 +128,7 @@ fn read_index(path: &Path) -> Result<HashMap<String, String>> {
 }
 
 /// Tensor name to file name, each tensor once.
-struct WeightMap(HashMap<String, String>);
+struct WeightMap(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for WeightMap {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for WeightMap {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<WeightMap, A::Error> {
-                let mut entries = HashMap::new();
+                let mut entries = BTreeMap::new();
                 while let Some((tensor, file)) = map.next_entry::<String, String>()? {
                     if entries.insert(tensor.clone(), file).is_some() {
                         return Err(A::Error::custom(format!("tensor `{tensor}` is mapped twice")));

@@ -167,6 +167,7 @@ impl Finder<'_> {
         }
         let scale = match self.float8 {
             Some(float8) if dtype == DType::F8_E4M3 => float8.scale(
+                path,
                 self.shards,
                 name,
                 source.first_row..source.first_row + rows,
