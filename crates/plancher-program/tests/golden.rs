@@ -1,7 +1,7 @@
 //! The golden checkpoints: the reference executor agrees with Hugging Face transformers, the interpreter of programs
 //! agrees with the reference, whatever the number of workers and the order in which they run.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use plancher_model::{Model, StoredTensor, read_safetensors_header};
@@ -32,7 +32,7 @@ fn open(path: &Path) -> Model {
 /// What transformers computed.
 struct Golden {
     bytes: Vec<u8>,
-    tensors: HashMap<String, StoredTensor>,
+    tensors: BTreeMap<String, StoredTensor>,
 }
 
 impl Golden {
