@@ -1,4 +1,4 @@
-//! Formats of one number an element: F32, F16, BF16 and F8_E4M3.
+//! Formats of one number an element: F32, F16, BF16 and `F8_E4M3`.
 
 pub(super) fn f32(row: &[u8], out: &mut [f32]) {
     for (value, b) in out.iter_mut().zip(row.chunks_exact(4)) {
@@ -24,7 +24,7 @@ pub(super) fn f8_e4m3(row: &[u8], out: &mut [f32]) {
     }
 }
 
-/// One F8_E4M3 number (OCP 8-bit floating point, PyTorch's `float8_e4m3fn`): sign, 4 bits of exponent with
+/// One `F8_E4M3` number (OCP 8-bit floating point, PyTorch's `float8_e4m3fn`): sign, 4 bits of exponent with
 /// bias 7, 3 bits of mantissa, no infinities, `S.1111.111` is not a number.
 #[must_use]
 pub const fn f8_e4m3_to_f32(byte: u8) -> f32 {

@@ -125,7 +125,8 @@ pub(super) fn read(metadata: &GgufMetadata<'_>, stored: &Stored<'_>) -> Result<M
         n_kv_heads: n_kv_heads[i],
         head_dim,
         window: windows[i],
-        rope: (architecture != Architecture::SmolLm3 || (i + 1) % 4 != 0).then(|| ropes.index(windows[i].is_some())),
+        rope: (architecture != Architecture::SmolLm3 || !(i + 1).is_multiple_of(4))
+            .then(|| ropes.index(windows[i].is_some())),
         attention_scale,
         qk_norm: matches!(architecture, Architecture::Qwen3 | Architecture::Gemma3),
         post_norms: gemma,
@@ -190,7 +191,7 @@ fn windows(keys: Keys<'_>, architecture: Architecture, n_layers: usize) -> Resul
     } else {
         let default = if architecture == Architecture::Gemma3 { Some(6) } else { None };
         match keys.size(pattern, limits::LAYERS)?.or(default) {
-            Some(period) => (1..=n_layers).map(|i| i % period != 0).collect(),
+            Some(period) => (1..=n_layers).map(|i| !i.is_multiple_of(period)).collect(),
             None => vec![true; n_layers],
         }
     };

@@ -71,7 +71,7 @@ impl GgmlType {
         })
     }
 
-    /// The number that [`from_id`](Self::from_id) reads as `dtype`; F8_E4M3 has none.
+    /// The number that [`from_id`](Self::from_id) reads as `dtype`; `F8_E4M3` has none.
     #[must_use]
     pub fn id(dtype: DType) -> Option<u32> {
         (0..=42).find(|&id| Self::from_id(id) == Self::Supported(dtype))

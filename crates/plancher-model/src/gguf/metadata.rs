@@ -177,7 +177,7 @@ impl std::fmt::Display for GgufValue<'_> {
         match self.kind {
             Kind::String => write!(f, "`{}`", shown(self.bytes)),
             Kind::Array => write!(f, "{} × {}", self.count, self.element.name()),
-            Kind::Bool => write!(f, "{}", self.bytes[0] != 0),
+            Kind::Bool if self.bytes[0] < 2 => write!(f, "{}", self.bytes[0] == 1),
             _ => match number(self.kind, self.bytes) {
                 Number::Integer(n) => write!(f, "{n}"),
                 Number::Float(n) => write!(f, "{n}"),
@@ -315,7 +315,7 @@ impl<'a> GgufMetadata<'a> {
         match (value.kind, value.bytes) {
             (Kind::Bool, [0]) => Ok(Some(false)),
             (Kind::Bool, [1]) => Ok(Some(true)),
-            _ => Err(self.wrong_type(key, &value, "a bool")),
+            _ => Err(self.wrong_type(key, &value, "a bool, stored as 0 or 1")),
         }
     }
 

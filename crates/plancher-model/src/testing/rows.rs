@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use crate::DType;
 
-/// A small deterministic generator (SplitMix64), so that tests need no crate for it.
+/// A small deterministic generator (`SplitMix64`), so that tests need no crate for it.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
