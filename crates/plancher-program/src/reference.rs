@@ -7,6 +7,9 @@ use crate::math::{activate, add, attend, dot, rms_norm, rms_norm_in_place, rotat
 use crate::vectors::Vectors;
 use crate::{ProgramError, lower};
 
+/// Rows of a matrix that are dequantised together, so that each input is fetched once for all of them.
+const ROWS_AT_ONCE: usize = 4;
+
 /// The keys and values of one layer, each `(positions, n_kv_heads * head_dim)`.
 #[derive(Clone, Debug, Default)]
 struct Cache {
@@ -133,13 +136,17 @@ impl<'a> Reference<'a> {
         let view = self.stored(key);
         let (rows, columns) = (view.rows(), view.columns());
         let bias = self.vectors.bias(key);
-        let mut weights = vec![0.0; columns];
+        let mut weights = vec![0.0; ROWS_AT_ONCE * columns];
         let mut out = vec![0.0; x.len() / columns * rows];
-        for row in 0..rows {
-            view.dequantize_row(row, &mut weights);
-            let bias = bias.map_or(0.0, |bias| bias[row]);
+        for first in (0..rows).step_by(ROWS_AT_ONCE) {
+            let block = first..rows.min(first + ROWS_AT_ONCE);
+            for (row, weights) in block.clone().zip(weights.chunks_exact_mut(columns)) {
+                view.dequantize_row(row, weights);
+            }
             for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(rows)) {
-                out[row] = dot(&weights, x) + bias;
+                for (row, weights) in block.clone().zip(weights.chunks_exact(columns)) {
+                    out[row] = dot(weights, x) + bias.map_or(0.0, |bias| bias[row]);
+                }
             }
         }
         out

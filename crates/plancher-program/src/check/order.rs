@@ -134,20 +134,20 @@ fn needs_of(program: &Program, held: usize, needs: &mut [Vec<usize>]) {
 }
 
 /// Accesses to shared buffers: by buffer, then by worker, `(place, access)` in order.
-struct SharedAccesses<'a> {
-    by_buffer: Vec<Vec<Vec<(usize, &'a Access)>>>,
+struct SharedAccesses {
+    by_buffer: Vec<Vec<Vec<(usize, Access)>>>,
 }
 
-impl<'a> SharedAccesses<'a> {
-    fn new(program: &'a Program) -> Self {
-        let mut by_buffer: Vec<Vec<Vec<(usize, &Access)>>> =
+impl SharedAccesses {
+    fn new(program: &Program) -> Self {
+        let mut by_buffer: Vec<Vec<Vec<(usize, Access)>>> =
             program.buffers.iter().map(|_| vec![Vec::new(); program.workers.len()]).collect();
         for (worker, list) in program.workers.iter().enumerate() {
             for (place, instruction) in list.instructions.iter().enumerate() {
                 for access in &instruction.accesses {
                     // A private buffer is its owner's alone: `structure.rs` has seen to it.
                     if program.buffers[access.buffer.0].owner.is_none() {
-                        by_buffer[access.buffer.0][worker].push((place, access));
+                        by_buffer[access.buffer.0][worker].push((place, access.clone()));
                     }
                 }
             }
@@ -161,7 +161,7 @@ fn races(
     program: &Program,
     held: usize,
     buffer: usize,
-    accesses: &[Vec<(usize, &Access)>],
+    accesses: &[Vec<(usize, Access)>],
     needs: &[Vec<usize>],
     unordered: &mut HashSet<(usize, usize, usize)>,
 ) -> Result<(), CheckError> {
@@ -170,9 +170,13 @@ fn races(
         return Ok(());
     }
     for (worker, others) in accesses.iter().enumerate().filter(|&(worker, _)| worker != held) {
-        for &(place, access) in others {
-            let from = own.partition_point(|&(own_place, _)| own_place < needs[worker][place]);
-            for &(own_place, own_access) in own[from..].iter().take_while(|&&(own_place, _)| own_place <= place) {
+        // Later instructions need no fewer: those of `held` that are known to come first are a growing prefix.
+        let mut known = 0;
+        for (place, access) in others {
+            let place = *place;
+            known += own[known..].iter().take_while(|(own_place, _)| *own_place < needs[worker][place]).count();
+            for (own_place, own_access) in own[known..].iter().take_while(|(own_place, _)| *own_place <= place) {
+                let own_place = *own_place;
                 if !access.conflicts(own_access) {
                     continue;
                 }
