@@ -1,0 +1,114 @@
+//! Chat templates: the Jinja program in a model's files that turns a conversation into one prompt, rendered as
+//! Hugging Face transformers renders it, byte for byte.
+
+mod environment;
+mod json;
+mod sources;
+
+use std::path::{Path, PathBuf};
+
+use minijinja::Environment;
+use minijinja::value::{Serde, Value as TemplateValue};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{ModelError, Result};
+pub(crate) use environment::Clock;
+
+/// The name of the template that is used unless another is called for.
+const DEFAULT: &str = "default";
+/// The template for conversations with tools, where a model has one of its own.
+const TOOL_USE: &str = "tool_use";
+
+/// One turn of a conversation, in the simplest form that every template takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChatMessage {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+}
+
+impl ChatMessage {
+    /// A turn of that role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+}
+
+/// What a template is given beside the messages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatOptions {
+    /// End with what begins an answer of the assistant.
+    pub add_generation_prompt: bool,
+    /// Tools the model may call, as JSON schemas.
+    pub tools: Option<Value>,
+    /// Further variables, as templates document them (`enable_thinking`).
+    pub variables: Map<String, Value>,
+}
+
+/// A model's chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    /// The file it came from, for messages.
+    path: PathBuf,
+    /// Sources by name.
+    templates: Vec<(String, String)>,
+    /// Texts of the special tokens by name (`bos_token`), which templates may print.
+    special_tokens: Map<String, Value>,
+    environment: Environment<'static>,
+}
+
+impl ChatTemplate {
+    fn new(path: &Path, templates: Vec<(String, String)>, special_tokens: Map<String, Value>, clock: Clock) -> Self {
+        let environment = environment::environment(clock);
+        Self { path: path.to_owned(), templates, special_tokens, environment }
+    }
+
+    /// The source of the template used for conversations without tools.
+    ///
+    /// # Errors
+    /// When the model has several templates and none is called `default`.
+    pub fn source(&self) -> Result<&str> {
+        self.choose(false).map(|(_, source)| source)
+    }
+
+    /// Renders a conversation. Fields of a message that are null are left out, as transformers does.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, is malformed, uses what is not supported, or runs for longer
+    /// or produces more than any real conversation needs.
+    pub fn render<M: Serialize>(&self, messages: &[M], options: &ChatOptions) -> Result<String> {
+        let (name, source) = self.choose(options.tools.is_some())?;
+        let failed = |problem: String| ModelError::invalid(&self.path, "chat_template", problem);
+        let mut messages = serde_json::to_value(messages).map_err(|e| failed(e.to_string()))?;
+        for message in messages.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            message.retain(|_, value| !value.is_null());
+        }
+        let mut variables = self.special_tokens.clone();
+        variables.extend([
+            ("messages".to_owned(), messages),
+            ("tools".to_owned(), options.tools.clone().unwrap_or_default()),
+            ("documents".to_owned(), Value::Null),
+            ("add_generation_prompt".to_owned(), Value::Bool(options.add_generation_prompt)),
+        ]);
+        variables.extend(options.variables.clone());
+        let source = environment::without_generation_tags(source);
+        self.environment
+            .template_from_named_str(name, &source)
+            .and_then(|template| template.render(TemplateValue::from(Serde(&variables))))
+            .map_err(|error| failed(environment::message(&error)))
+    }
+
+    fn choose(&self, tools: bool) -> Result<(&str, &str)> {
+        let named = |wanted: &str| self.templates.iter().find(|(name, _)| name == wanted);
+        let tool_use = if tools { named(TOOL_USE) } else { None };
+        let only = if let [only] = self.templates.as_slice() { Some(only) } else { None };
+        let chosen = tool_use.or_else(|| named(DEFAULT)).or(only);
+        chosen.map(|(name, source)| (name.as_str(), source.as_str())).ok_or_else(|| {
+            let names: Vec<&str> = self.templates.iter().map(|(name, _)| name.as_str()).collect();
+            let problem = format!("none of the templates is named `default` (there are: {})", names.join(", "));
+            ModelError::invalid(&self.path, "chat_template", problem)
+        })
+    }
+}
