@@ -37,6 +37,19 @@ pub(crate) fn read_bounded(path: &Path, maximum: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads at most `maximum` bytes of a file that need not be there.
+///
+/// # Errors
+/// When the file is there and cannot be read or is larger.
+pub(crate) fn read_optional(path: &Path, maximum: u64) -> Result<Option<Vec<u8>>> {
+    match path.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ModelError::io(path, error)),
+        Ok(metadata) if !metadata.is_file() => Err(ModelError::invalid(path, "file", "is not a regular file")),
+        Ok(_) => read_bounded(path, maximum).map(Some),
+    }
+}
+
 /// Reads a small file that holds one JSON object.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 //! [`ModelConfig`] and [`Weights`], the same whatever the file format was. Nothing downstream knows
 //! where a tensor came from.
 
+mod chat;
 mod config;
 mod dequantize;
 mod dtype;
@@ -24,6 +25,7 @@ mod tensor;
 pub mod testing;
 mod tokenizer;
 
+pub use chat::{ChatMessage, ChatOptions, ChatTemplate};
 pub use config::{Activation, Architecture, FeedForward, LayerConfig, ModelConfig};
 pub use dequantize::{dequantize, f8_e4m3_to_f32, k_scales_and_minimums, q3_k_scales};
 pub use dtype::DType;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{ModelConfig, Result, Weights};
+use crate::{ChatTemplate, ModelConfig, Result, Tokenizer, Weights};
 
 /// What the model's own files say about how to generate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +34,10 @@ pub struct Model {
     pub weights: Weights,
     /// End tokens and sampling defaults.
     pub generation: GenerationDefaults,
+    /// Text to tokens and back; nothing in a directory without `tokenizer.json`.
+    pub tokenizer: Option<Tokenizer>,
+    /// How a conversation becomes a prompt; nothing when the files have no chat template.
+    pub chat_template: Option<ChatTemplate>,
 }
 
 impl Model {

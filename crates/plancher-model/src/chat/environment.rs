@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State};
 use regex::Regex;
 
 use super::json;
@@ -29,6 +30,13 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
     environment.set_recursion_limit(RECURSION);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    // Python: nothing can be iterated that has no items, and `none` is no empty list.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    // What a value prints is charged only once it is printed; a repeated list is small until then.
+    environment.set_formatter(|output, state, value| {
+        charge_items(state, value, RECURSION)?;
+        minijinja::escape_formatter(output, state, value)
+    });
     environment.add_filter("tojson", json::tojson);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -41,6 +49,24 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
         Ok(text)
     });
     environment
+}
+
+/// Takes one step of fuel for every item in `value`, nested ones included, down to `depth` levels.
+pub(super) fn charge_items(state: &State<'_, '_>, value: &Value, depth: usize) -> Result<(), Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+        return Ok(());
+    }
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply"));
+    };
+    for item in value.try_iter()? {
+        state.consume_fuel(1)?;
+        charge_items(state, &item, depth)?;
+        if value.kind() == ValueKind::Map {
+            charge_items(state, &value.get_item(&item)?, depth)?;
+        }
+    }
+    Ok(())
 }
 
 /// The template without `{% generation %}` marks, which only say what a loss would be computed on. They open a

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
+
+use super::environment::charge_items;
 
 /// Nesting of lists and objects.
 const MAX_DEPTH: usize = 128;
@@ -18,7 +20,7 @@ struct Style {
 }
 
 /// The filter: `value | tojson(indent=2, ensure_ascii=False, separators=(',', ':'), sort_keys=True)`.
-pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
+pub(super) fn tojson(state: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<Value> = options.get("indent")?;
     let indent = match indent.filter(|indent| !indent.is_none()) {
         None => None,
@@ -46,6 +48,7 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
         key_separator,
     };
     options.assert_all_used()?;
+    charge_items(state, value, MAX_DEPTH)?;
     let mut output = String::new();
     style.write(value, 0, &mut output)?;
     Ok(output)
@@ -57,9 +60,6 @@ fn refused(problem: &str) -> Error {
 
 impl Style {
     fn write(&self, value: &Value, depth: usize, output: &mut String) -> Result<(), Error> {
-        if depth > MAX_DEPTH {
-            return Err(refused("the value is nested too deeply"));
-        }
         match value.kind() {
             ValueKind::None => output.push_str("null"),
             ValueKind::Bool => output.push_str(if value.is_true() { "true" } else { "false" }),
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn what_python_refuses_is_refused() {
-        insta::assert_snapshot!(render("undefined_name | tojson"), @"");
-        insta::assert_snapshot!(render("[1] | tojson(indent=-1)"), @"");
-        insta::assert_snapshot!(render("[1] | tojson(separators=[1])"), @"");
+        insta::assert_snapshot!(render("undefined_name | tojson"), @"error: tojson: a value of type undefined cannot be written as JSON");
+        insta::assert_snapshot!(render("[1] | tojson(indent=-1)"), @"error: tojson: indent=-1 is not an indentation");
+        insta::assert_snapshot!(render("[1] | tojson(separators=[1])"), @"error: tojson: separators must be two strings");
         assert!(render("[1] | tojson(no_such=1)").starts_with("error: "));
     }
 }

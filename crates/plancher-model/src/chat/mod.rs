@@ -2,6 +2,8 @@
 //! Hugging Face transformers renders it, byte for byte.
 
 mod environment;
+#[cfg(test)]
+mod golden;
 mod json;
 mod sources;
 
@@ -110,5 +112,78 @@ impl ChatTemplate {
             let problem = format!("none of the templates is named `default` (there are: {})", names.join(", "));
             ModelError::invalid(&self.path, "chat_template", problem)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(source: &str) -> ChatTemplate {
+        ChatTemplate::from_gguf(Path::new("test.gguf"), source, Some("<s>"), None)
+    }
+
+    fn render(source: &str) -> String {
+        let messages = [ChatMessage::new("user", "Hi")];
+        let options = ChatOptions { add_generation_prompt: true, ..Default::default() };
+        template(source).render(&messages, &options).unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn templates_that_do_not_end_are_stopped() {
+        for source in [
+            "{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}",
+            "{% set n = namespace(x='abcdefgh') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "{{ 'x' * 999999999 }}",
+            "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}",
+            "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
+            "{{ [0] * 99999999 }}",
+            "{{ range(99999999999) | list }}",
+            "{{ [0] * 99999999 | tojson }}",
+            "{{ ([0] * 99999999) | join }}",
+            "{{ 1 in [0] * 99999999 }}",
+        ] {
+            let rendered = render(source);
+            assert!(rendered.starts_with("`test.gguf`: `chat_template`: "), "{source}: {} bytes", rendered.len());
+            assert!(rendered.len() < 300 && !rendered.contains('\n'), "{rendered}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        insta::assert_snapshot!(render("{{ raise_exception('Roles must\nalternate') }}"), @"`test.gguf`: `chat_template`: Roles must alternate (line 1 of the template)");
+        insta::assert_snapshot!(render("\n{% if %}"), @"`test.gguf`: `chat_template`: unexpected end of block (line 2 of the template)");
+        insta::assert_snapshot!(render("{{ messages[0].content.frobnicate() }}"), @"`test.gguf`: `chat_template`: string has no method named frobnicate (line 1 of the template)");
+        insta::assert_snapshot!(render("{% while true %}"), @"`test.gguf`: `chat_template`: unknown statement while (line 1 of the template)");
+        insta::assert_snapshot!(render("{{ strftime_now('%') }}"), @"`test.gguf`: `chat_template`: strftime_now: `%` is not a time format (line 1 of the template)");
+        insta::assert_snapshot!(render(&"{{ (".repeat(2000)), @"`test.gguf`: `chat_template`: template exceeds maximum recursion limits (line 1 of the template)");
+    }
+
+    fn from_directory(files: &[(&str, &str)]) -> std::result::Result<Option<String>, String> {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            std::fs::write(directory.path().join(name), content).unwrap();
+        }
+        let template = ChatTemplate::from_directory(directory.path());
+        let source =
+            template.and_then(|t| t.map(|t| t.render::<ChatMessage>(&[], &ChatOptions::default())).transpose());
+        source.map_err(|error| error.to_string().replace(&directory.path().display().to_string(), "DIR"))
+    }
+
+    #[test]
+    fn the_file_wins_over_the_config_and_lists_are_searched() {
+        let string = r#"{"chat_template": "config {{ bos_token }}", "bos_token": {"content": "<b>"}}"#;
+        assert_eq!(from_directory(&[]), Ok(None));
+        assert_eq!(from_directory(&[("tokenizer_config.json", "{}")]), Ok(None));
+        assert_eq!(from_directory(&[("tokenizer_config.json", string)]), Ok(Some("config <b>".into())));
+        let both = [("tokenizer_config.json", string), ("chat_template.jinja", "file {{ bos_token }}")];
+        assert_eq!(from_directory(&both), Ok(Some("file <b>".into())));
+        let list =
+            r#"{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]}"#;
+        assert_eq!(from_directory(&[("tokenizer_config.json", list)]), Ok(Some("d".into())));
+        let wrong = |config| from_directory(&[("tokenizer_config.json", config)]).unwrap_err();
+        insta::assert_snapshot!(wrong(r#"{"chat_template": 5}"#), @"`DIR/tokenizer_config.json`: `chat_template`: is neither a string nor a list");
+        insta::assert_snapshot!(wrong(r#"{"chat_template": [{"name": "default"}]}"#), @r#"`DIR/tokenizer_config.json`: `chat_template`: is a list whose entries are not all `{"name": …, "template": …}`"#);
+        insta::assert_snapshot!(wrong(r#"{"chat_template": [{"name": "a", "template": ""}, {"name": "b", "template": ""}]}"#), @"`DIR/tokenizer_config.json`: `chat_template`: none of the templates is named `default` (there are: a, b)");
     }
 }

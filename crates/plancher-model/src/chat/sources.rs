@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{ChatTemplate, DEFAULT};
-use crate::files::{read_json, read_optional};
+use crate::json::read_optional;
+use crate::tokenizer::{read_config, token_text};
 use crate::{ModelError, Result};
 
 /// The longest template that is read, in bytes; real ones stay below 30 KiB.
@@ -25,7 +26,7 @@ impl ChatTemplate {
     /// [`render`](Self::render): the model can be used without it.
     pub fn from_directory(directory: &Path) -> Result<Option<Self>> {
         let config_path = directory.join("tokenizer_config.json");
-        let config = read_json(&config_path)?.unwrap_or_default();
+        let config = read_config(&config_path)?;
         let special_tokens = special_tokens(&config);
         let path = directory.join("chat_template.jinja");
         if let Some(bytes) = read_optional(&path, MAX_TEMPLATE)? {
@@ -34,14 +35,16 @@ impl ChatTemplate {
             let templates = vec![(DEFAULT.to_owned(), source)];
             return Ok(Some(Self::new(&path, templates, special_tokens, local_time)));
         }
-        let templates = match &config["chat_template"] {
-            Value::Null => return Ok(None),
-            Value::String(source) => vec![(DEFAULT.to_owned(), source.clone())],
-            Value::Array(list) => named(list).ok_or_else(|| {
+        let templates = match config.get("chat_template") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(source)) => vec![(DEFAULT.to_owned(), source.clone())],
+            Some(Value::Array(list)) => named(list).ok_or_else(|| {
                 let problem = "is a list whose entries are not all `{\"name\": …, \"template\": …}`";
                 ModelError::invalid(&config_path, "chat_template", problem)
             })?,
-            _ => return Err(ModelError::invalid(&config_path, "chat_template", "is neither a string nor a list")),
+            Some(_) => {
+                return Err(ModelError::invalid(&config_path, "chat_template", "is neither a string nor a list"));
+            }
         };
         Ok(Some(Self::new(&config_path, templates, special_tokens, local_time)))
     }
@@ -64,10 +67,9 @@ fn named(list: &[Value]) -> Option<Vec<(String, String)>> {
 }
 
 /// The special tokens that a `tokenizer_config.json` names, as text.
-fn special_tokens(config: &Value) -> Map<String, Value> {
-    let fields = config.as_object().into_iter().flatten();
-    let tokens = fields.filter(|(name, _)| name.ends_with("_token")).filter_map(|(name, value)| {
-        let text = crate::tokenizer::token_text(value)?;
+fn special_tokens(config: &Map<String, Value>) -> Map<String, Value> {
+    let tokens = config.iter().filter(|(name, _)| name.ends_with("_token")).filter_map(|(name, value)| {
+        let text = token_text(value)?;
         Some((name.clone(), Value::from(text)))
     });
     tokens.collect()

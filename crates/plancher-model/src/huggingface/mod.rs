@@ -1,5 +1,5 @@
-//! Model directories in the Hugging Face layout: `config.json`, safetensors weights and
-//! `generation_config.json`.
+//! Model directories in the Hugging Face layout: `config.json`, safetensors weights,
+//! `generation_config.json`, tokenizer and chat template.
 
 mod config;
 mod families;
@@ -13,7 +13,7 @@ mod tensors;
 use std::path::Path;
 
 use crate::json::{Fields, read_object};
-use crate::{Model, Result};
+use crate::{ChatTemplate, Model, Result, Tokenizer};
 
 /// Opens the model in `directory`.
 ///
@@ -28,5 +28,12 @@ pub(crate) fn open(directory: &Path) -> Result<Model> {
     let generation = generation::read(directory, fields)?;
     let shards = shards::Shards::open(directory)?;
     let weights = tensors::collect(directory, &mut described, float8.as_ref(), shards)?;
-    Ok(Model { path: directory.to_owned(), config: described.config, weights, generation })
+    Ok(Model {
+        path: directory.to_owned(),
+        config: described.config,
+        weights,
+        generation,
+        tokenizer: Tokenizer::from_directory(directory)?,
+        chat_template: ChatTemplate::from_directory(directory)?,
+    })
 }

@@ -5,15 +5,18 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::gguf::byte_of;
 use super::sentence_piece::SPACE;
 use super::{Engine, Tokenizer, byte_level};
+use crate::json::read_optional;
 use crate::{ModelError, Result};
 
 /// The largest `tokenizer.json` that is read, in bytes; real ones stay below 40 MiB.
 const MAX_FILE: u64 = 256 << 20;
+/// The largest `tokenizer_config.json`, which may list every added token.
+const MAX_CONFIG: u64 = 32 << 20;
 /// Ids must be below this; real vocabularies end near 300,000.
 const MAX_VOCABULARY: usize = 1 << 22;
 
@@ -97,28 +100,10 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads a file of bounded size; nothing when there is none.
-fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
-    let metadata = match path.metadata() {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ModelError::io(path, error)),
-    };
-    if !metadata.is_file() {
-        return Err(ModelError::invalid(path, "file", "is not a regular file"));
-    }
-    if metadata.len() > MAX_FILE {
-        let problem = format!("has {} bytes; at most {MAX_FILE} are read", metadata.len());
-        return Err(ModelError::invalid(path, "file", problem));
-    }
-    std::fs::read(path).map(Some).map_err(|error| ModelError::io(path, error))
-}
-
-/// Reads a JSON file of bounded size; nothing when there is none.
-pub(crate) fn read_json(path: &Path) -> Result<Option<Value>> {
-    let Some(bytes) = read_optional(path)? else { return Ok(None) };
-    let value = serde_json::from_slice(&bytes).map_err(|e| ModelError::invalid(path, "JSON", e.to_string()))?;
-    Ok(Some(value))
+/// The `tokenizer_config.json` of a directory; an empty object when there is none.
+pub(crate) fn read_config(path: &Path) -> Result<Map<String, Value>> {
+    let Some(bytes) = read_optional(path, MAX_CONFIG)? else { return Ok(Map::new()) };
+    serde_json::from_slice(&bytes).map_err(|e| ModelError::invalid(path, "file", format!("is not a JSON object: {e}")))
 }
 
 /// A token as `tokenizer_config.json` writes it: its text, or an object with its text.
@@ -134,9 +119,9 @@ impl Tokenizer {
     /// When a file is malformed, too large, or describes a tokenizer of an unsupported kind.
     pub fn from_directory(directory: &Path) -> Result<Option<Self>> {
         let path = directory.join("tokenizer.json");
-        let Some(bytes) = read_optional(&path)? else { return Ok(None) };
+        let Some(bytes) = read_optional(&path, MAX_FILE)? else { return Ok(None) };
         let config_path = directory.join("tokenizer_config.json");
-        let config = read_json(&config_path)?.unwrap_or(Value::Null);
+        let config = read_config(&config_path)?;
         let mut tokenizer = Self::from_tokenizer_json(&path, &bytes)?;
         let token = |field: &str| -> Result<Option<u32>> {
             let Some(text) = config.get(field).and_then(token_text) else { return Ok(None) };

@@ -18,6 +18,7 @@ use gguf::GgufTokenizer;
 use hugging_face::HuggingFaceTokenizer;
 
 pub use gguf::GgufVocabulary;
+pub(crate) use hugging_face::{read_config, token_text};
 pub use stream::DecodeStream;
 
 /// The longest text that is tokenised in one call, in bytes.
