@@ -50,6 +50,24 @@ pub enum ModelError {
         /// The name that was looked for.
         tensor: String,
     },
+    /// No model of that name is on this machine.
+    #[error("model `{name}`: {looked}; {hint}")]
+    NotFound {
+        /// The name as given.
+        name: String,
+        /// Where it was looked for.
+        looked: String,
+        /// What would help.
+        hint: String,
+    },
+    /// A file could not be fetched.
+    #[error("cannot fetch `{what}`: {problem}")]
+    Fetch {
+        /// The address, package or file.
+        what: String,
+        /// What went wrong.
+        problem: String,
+    },
 }
 
 impl ModelError {

@@ -20,6 +20,7 @@ mod rope;
 mod rope_scaling;
 mod safetensors;
 mod shapes;
+mod source;
 mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -35,6 +36,7 @@ pub use gguf::{GgmlType, Gguf, GgufMetadata, GgufTensor, GgufValue};
 pub use model::{GenerationDefaults, Model};
 pub use rope::{Rope, RopeLayout};
 pub use safetensors::{StoredTensor, read_safetensors_header};
+pub use source::{ModelName, PRESETS, Preset, PullEvent, Pulling, RepositoryName, SourceSettings, pull, resolve};
 pub use tensor::{LayerTensor, MappedFile, Scale, Tensor, TensorKey, TensorView, Weights};
 pub use tokenizer::{DecodeStream, GgufVocabulary, Tokenizer};
 

@@ -55,7 +55,7 @@ fn prompts_equal_those_of_transformers() {
             println!("skipped: template `{name}` is not there (tests/fetch brings it)");
             continue;
         };
-        let sha256: String = Sha256::digest(&source).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = crate::source::hex(&Sha256::digest(&source));
         assert_eq!(sha256, rendered.sha256, "`{name}` is not the template the goldens were made from");
         for (conversation, expected) in &rendered.cases {
             let actual = render(&golden, &source, conversation);

@@ -19,6 +19,7 @@ struct Style {
     key_separator: String,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "filters are given their arguments so")]
 /// The filter: `value | tojson(indent=2, ensure_ascii=False, separators=(',', ':'), sort_keys=True)`.
 pub(super) fn tojson(state: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<Value> = options.get("indent")?;
