@@ -29,12 +29,19 @@ pub use metadata::{GgufMetadata, GgufValue};
 /// When a file is missing, malformed or describes what is not supported.
 pub(crate) fn open(path: &Path) -> Result<Model> {
     let files = split::map_parts(path)?;
-    let (config, tensors, generation) = {
+    let (config, tensors, text) = {
         let parts = split::parse_parts(&files)?;
         let stored = tensors::Stored::index(&files, &parts)?;
         let config = config::read(&parts[0].metadata, &stored)?;
         let tensors = tensors::collect(&config, &stored)?;
         (config, tensors, text::read(&parts[0].metadata)?)
     };
-    Ok(Model { path: path.to_owned(), config, weights: Weights::new(files, tensors)?, generation })
+    Ok(Model {
+        path: path.to_owned(),
+        config,
+        weights: Weights::new(files, tensors)?,
+        generation: text.generation,
+        tokenizer: text.tokenizer,
+        chat_template: text.chat_template,
+    })
 }

@@ -1,11 +1,30 @@
 //! What GGUF metadata say about text: the tokenizer's lists, end tokens, and sampling defaults.
 
 use super::metadata::GgufMetadata;
-use crate::{GenerationDefaults, GgufVocabulary, Result};
+use crate::{ChatTemplate, GenerationDefaults, GgufVocabulary, Result, Tokenizer};
 
-/// Reads the generation defaults.
-pub(super) fn read(metadata: &GgufMetadata<'_>) -> Result<GenerationDefaults> {
+/// What a file says about text.
+pub(super) struct Text {
+    pub(super) generation: GenerationDefaults,
+    /// Nothing when the file has no tokens.
+    pub(super) tokenizer: Option<Tokenizer>,
+    /// Nothing when the file has no template.
+    pub(super) chat_template: Option<ChatTemplate>,
+}
+
+/// Reads generation defaults, tokenizer and chat template.
+pub(super) fn read(metadata: &GgufMetadata<'_>) -> Result<Text> {
     let vocabulary = GgufVocabulary::from_metadata(metadata)?;
+    let generation = generation(metadata, &vocabulary)?;
+    let tokenizer = if vocabulary.tokens.is_empty() { None } else { Some(Tokenizer::from_gguf(&vocabulary)?) };
+    let token = |id: Option<u32>| id.and_then(|id| vocabulary.tokens.get(id as usize)).map(String::as_str);
+    let chat_template = metadata
+        .text("tokenizer.chat_template")?
+        .map(|source| ChatTemplate::from_gguf(metadata.path(), source, token(vocabulary.begin), token(vocabulary.end)));
+    Ok(Text { generation, tokenizer, chat_template })
+}
+
+fn generation(metadata: &GgufMetadata<'_>, vocabulary: &GgufVocabulary) -> Result<GenerationDefaults> {
     let mut defaults = GenerationDefaults {
         end_tokens: vocabulary.end_tokens(),
         begin_token: vocabulary.begin.filter(|_| vocabulary.add_begin != Some(false)),

