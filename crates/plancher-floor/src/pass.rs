@@ -239,7 +239,8 @@ impl Floor {
     /// Seconds of communication.
     #[must_use]
     pub fn communication_s(&self) -> f64 {
-        self.communication.iter().map(|term| term.seconds).sum()
+        // An empty sum of floats is -0.
+        self.communication.iter().fold(0.0, |total, term| total + term.seconds)
     }
 
     /// The floor with communication and activations, in seconds.
@@ -283,7 +284,7 @@ pub fn floor(shape: &ModelShape, hardware: &Hardware, regime: Regime, setting: S
     hardware.check()?;
     regime.check()?;
     at_least_one("tensor parallel", setting.tensor_parallel)?;
-    let mut classes = Classes { hardware, setting, rows: Vec::new(), params_read: 0, fastest: None };
+    let mut classes = Classes { hardware, setting, rows: Vec::new(), params_read: 0, by_peak: Vec::new() };
     for layer in &shape.layers {
         for weight in &layer.weights {
             classes.add_weight(weight, regime.tokens())?;
@@ -295,7 +296,8 @@ pub fn floor(shape: &ModelShape, hardware: &Hardware, regime: Regime, setting: S
         let tokens = if weight.class == Class::Head { regime.head_tokens() } else { regime.tokens() };
         classes.add_weight(weight, tokens)?;
     }
-    let Classes { mut rows, params_read, fastest, .. } = classes;
+    let Classes { mut rows, params_read, by_peak, .. } = classes;
+    let main_peak = by_peak.into_iter().max_by_key(|(flops, ..)| *flops).map(|(_, compute, rate)| (compute, rate));
     rows.sort_by_key(|row| row.class);
     let activation_bytes = crate::activations::bytes(shape, regime, setting)?;
     let floor = Floor {
@@ -305,8 +307,8 @@ pub fn floor(shape: &ModelShape, hardware: &Hardware, regime: Regime, setting: S
         params_total: shape.params_total()?,
         params_read,
         kv_bytes_per_token: shape.kv_bytes_per_token(setting.kv)?,
-        ridge: fastest.map(|(_, _, peak)| hardware.ridge(peak)),
-        peak: fastest.map(|(_, compute, peak)| (compute, peak)),
+        ridge: main_peak.map(|(_, rate)| hardware.ridge(rate)),
+        peak: main_peak,
         communication: layer_all_reduces(shape, hardware, regime.tokens(), setting.tensor_parallel)?,
         activation_bytes,
         activation_s: activation_bytes as f64 / hardware.bandwidth,
@@ -338,8 +340,8 @@ struct Classes<'a> {
     setting: Setting,
     rows: Vec<Operation>,
     params_read: u128,
-    /// The peak used by the largest single operation, with its FLOP.
-    fastest: Option<(u128, Compute, f64)>,
+    /// FLOP of weights by the peak that applies to them.
+    by_peak: Vec<(u128, Compute, f64)>,
 }
 
 impl Classes<'_> {
@@ -369,9 +371,11 @@ impl Classes<'_> {
         let peak = self.hardware.peak(format, self.setting.compute)?;
         if let Some((compute, rate)) = peak
             && class != Class::Attention
-            && self.fastest.is_none_or(|(most, ..)| flops > most)
         {
-            self.fastest = Some((flops, compute, rate));
+            match self.by_peak.iter_mut().find(|(_, other, _)| *other == compute) {
+                Some((total, ..)) => *total = sum("FLOP", [*total, flops])?,
+                None => self.by_peak.push((flops, compute, rate)),
+            }
         }
         add_row(&mut self.rows, self.hardware, class, bytes, flops, peak.map(|(_, rate)| rate))
     }
