@@ -2,14 +2,12 @@
 //! writer of GGUF files, a converter from model directories to GGUF, and the bodies of the fuzz targets. They
 //! panic on misuse.
 
-mod check_gguf;
 mod convert;
 mod fuzz;
 mod gguf_writer;
 mod rows;
 
-pub use check_gguf::check_gguf;
 pub use convert::convert_to_gguf;
-pub use fuzz::check_safetensors_header;
+pub use fuzz::{check_gguf, check_safetensors_header};
 pub use gguf_writer::GgufWriter;
 pub use rows::{Random, encode_row, random_row};
