@@ -43,10 +43,9 @@ pub trait Backend {
     /// # Errors
     /// As for `prefill`.
     fn decode(&mut self, token: u32) -> Result<&[f32], BackendError>;
-    /// Weight bytes read by one decode step, as packed.
-    fn weight_bytes(&self) -> u64;
-    /// KV bytes read by one decode step at `context` positions.
-    fn kv_bytes(&self, context: usize) -> u64;
     /// The measured rate at which this backend's workers can read the step's weights and do nothing else, GB/s.
-    fn read_ceiling(&mut self) -> f64;
+    ///
+    /// # Errors
+    /// When it cannot be measured.
+    fn read_ceiling(&mut self) -> Result<f64, BackendError>;
 }

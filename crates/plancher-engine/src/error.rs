@@ -51,6 +51,9 @@ pub enum EngineError {
         /// The position whose logits they are.
         position: usize,
     },
+    /// The floor's arithmetic refused its input.
+    #[error(transparent)]
+    Floor(#[from] plancher_floor::FloorError),
     /// The step failed.
     #[error(transparent)]
     Backend(#[from] BackendError),

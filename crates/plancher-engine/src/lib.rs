@@ -3,23 +3,29 @@
 
 mod backend;
 mod bench;
+mod cpu;
 mod error;
 mod generate;
 mod hash;
 mod measure;
 mod perplexity;
+mod reference;
 pub mod sampling;
 mod sequence;
+mod shape;
 mod text_stream;
 
 pub use backend::{Backend, BackendError, LogitsOf};
 pub use bench::{BenchCase, BenchSamples, bench};
+pub use cpu::CpuBackend;
 pub use error::EngineError;
 pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
 pub use hash::hash_logits;
 pub use measure::DecodeReport;
 pub use perplexity::{Perplexity, perplexity};
+pub use reference::ReferenceBackend;
 pub use sequence::{Prefill, Sequence};
+pub use shape::{KV_FORMAT, model_shape};
 pub use text_stream::TextStream;
 
 /// Result with this crate's error.

@@ -43,8 +43,11 @@ impl Sequence {
     }
 
     /// The measured read ceiling of the backend's weights, GB/s.
-    pub fn read_ceiling(&mut self) -> f64 {
-        self.backend.read_ceiling()
+    ///
+    /// # Errors
+    /// When it cannot be measured.
+    pub fn read_ceiling(&mut self) -> Result<f64> {
+        Ok(self.backend.read_ceiling()?)
     }
 
     /// Forgets everything: the next prompt is computed from its first token.

@@ -80,7 +80,9 @@ proptest! {
         let seen: Vec<u32> = seen.into_iter().map(|token| (token % n) as u32).collect();
         let allowed = plain_distribution(&logits, &seen, params);
         let mut sampler = Sampler::new(params).expect("in range");
-        seen.iter().for_each(|&token| sampler.observe(token));
+        for &token in &seen {
+            sampler.observe(token);
+        }
         let least = allowed.iter().map(|&(_, p)| p).fold(1.0, f64::min);
         for _ in 0..20 {
             let token = sampler.sample(&logits).expect("finite");

@@ -1,3 +1,30 @@
-//! The command line.
+//! The command line: parses, runs a command, and turns whatever went wrong into one line and an exit status.
 
-fn main() {}
+mod answer;
+mod arguments;
+mod cli;
+mod commands;
+mod failure;
+mod interrupt;
+mod logging;
+mod output;
+mod progress;
+mod prompt;
+mod session;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse_from(cli::normalize(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(error) => return failure::report_usage(&error),
+    };
+    logging::install(cli.global.verbose, cli.global.quiet);
+    match commands::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

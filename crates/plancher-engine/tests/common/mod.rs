@@ -72,13 +72,7 @@ impl Backend for FakeBackend {
     fn decode(&mut self, token: u32) -> Result<&[f32], BackendError> {
         self.prefill(&[token], LogitsOf::Last, &mut |_| true)
     }
-    fn weight_bytes(&self) -> u64 {
-        1_000_000
-    }
-    fn kv_bytes(&self, context: usize) -> u64 {
-        context as u64 * 1000
-    }
-    fn read_ceiling(&mut self) -> f64 {
-        20.0
+    fn read_ceiling(&mut self) -> Result<f64, BackendError> {
+        Ok(20.0)
     }
 }

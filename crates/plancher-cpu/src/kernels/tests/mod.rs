@@ -3,4 +3,3 @@
 
 mod products;
 mod random;
-mod vectors;

@@ -1,0 +1,185 @@
+//! `bench --trace`: what each worker did during one token, as a file for Perfetto, and as a table whose
+//! columns add up to the measured time.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use plancher_cpu::{Executor, LogitsOf, StepTrace, TraceEvent};
+use plancher_engine::sampling::Random;
+use plancher_program::Operation;
+use serde_json::{Value, json};
+
+use crate::{output, table};
+
+/// Decodes one token at `depth` and writes its trace.
+pub(super) fn run(executor: &mut Executor, depth: usize, path: &Path) -> anyhow::Result<()> {
+    let vocab_size = executor.vocab_size() as u32;
+    let mut random = Random::new(1);
+    let tokens: Vec<u32> = (0..depth.max(1)).map(|_| random.below(vocab_size)).collect();
+    executor.truncate(0);
+    executor.prefill(&tokens, LogitsOf::Last, &mut |_| true)?;
+    let token = random.below(vocab_size);
+    // One untraced step first, so that the traced one finds everything warm.
+    executor.decode(token)?;
+    executor.truncate(tokens.len());
+    let (_, trace) = executor.decode_traced(token)?;
+    executor.truncate(0);
+    write(&trace, path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    output::text(&summary(&trace))?;
+    output::note(&format!(
+        "wrote a trace of {} events to `{}`: open it at ui.perfetto.dev",
+        trace.events.len(),
+        path.display()
+    ));
+    Ok(())
+}
+
+/// The name of an operation without its layer.
+fn name(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Embed => "embedding",
+        Operation::AddNormalize { .. } => "norm",
+        Operation::QueryKeyValue { .. } => "query, key, value",
+        Operation::Append { .. } => "append",
+        Operation::Attention { .. } => "attention",
+        Operation::AttentionOutput { .. } => "attention output",
+        Operation::GateUp { .. } => "gate, up",
+        Operation::Down { .. } => "down",
+        Operation::Head { .. } => "head",
+    }
+}
+
+fn layer(operation: &Operation) -> Option<usize> {
+    match *operation {
+        Operation::Embed | Operation::Head { .. } => None,
+        Operation::AddNormalize { layer, .. }
+        | Operation::QueryKeyValue { layer, .. }
+        | Operation::Append { layer }
+        | Operation::Attention { layer }
+        | Operation::AttentionOutput { layer, .. }
+        | Operation::GateUp { layer, .. }
+        | Operation::Down { layer, .. } => Some(layer),
+    }
+}
+
+/// The Chrome trace-event format: complete events, microseconds, one thread a worker.
+fn write(trace: &StepTrace, path: &Path) -> anyhow::Result<()> {
+    let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
+    let slice = |worker: usize, name: String, category: &str, start: Duration, end: Duration, args: Value| {
+        json!({
+            "name": name, "cat": category, "ph": "X", "pid": 0, "tid": worker,
+            "ts": microseconds(start), "dur": microseconds(end.saturating_sub(start)), "args": args,
+        })
+    };
+    let workers = workers(trace);
+    let mut events: Vec<Value> = vec![json!({
+        "name": "process_name", "ph": "M", "pid": 0, "args": { "name": "plancher: one decoded token" },
+    })];
+    events.extend((0..workers).map(|worker| {
+        json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": worker, "args": { "name": format!("worker {worker}") } })
+    }));
+    for event in &trace.events {
+        if let Some((counter, since)) = &event.waited {
+            events.push(slice(event.worker, format!("wait: {counter}"), "wait", *since, event.start, json!({})));
+        }
+        let label = layer(&event.operation).map_or_else(String::new, |layer| format!(" {layer}"));
+        let args = json!({ "weight_bytes": event.weight_bytes });
+        let label = format!("{}{label}", name(&event.operation));
+        events.push(slice(event.worker, label, "compute", event.start, event.end, args));
+    }
+    let mut file = BufWriter::new(File::create(path)?);
+    serde_json::to_writer(&mut file, &json!({ "displayTimeUnit": "ns", "traceEvents": events }))?;
+    Ok(file.flush()?)
+}
+
+fn workers(trace: &StepTrace) -> usize {
+    trace.events.iter().map(|event| event.worker + 1).max().unwrap_or(0)
+}
+
+/// One row a kind of operation, one for waiting, one for what lies between; every column's sum is the step's time.
+fn summary(trace: &StepTrace) -> String {
+    let workers = workers(trace);
+    let wait = |event: &TraceEvent| {
+        event.waited.as_ref().map_or(Duration::ZERO, |(_, since)| event.start.saturating_sub(*since))
+    };
+    let total = |worker: usize, part: &dyn Fn(&TraceEvent) -> Duration| -> Duration {
+        trace.events.iter().filter(|event| event.worker == worker).map(part).sum()
+    };
+    let mut names: Vec<&'static str> = Vec::new();
+    for event in &trace.events {
+        if !names.contains(&name(&event.operation)) {
+            names.push(name(&event.operation));
+        }
+    }
+    let row = |label: &str, value: &dyn Fn(usize) -> Duration| {
+        let mut cells = vec![label.to_owned()];
+        cells.extend((0..workers).map(|worker| format!("{:.1}", value(worker).as_secs_f64() * 1e6)));
+        cells
+    };
+    let compute = |event: &TraceEvent| event.end.saturating_sub(event.start);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for kind in names {
+        let of_kind = |event: &TraceEvent| if name(&event.operation) == kind { compute(event) } else { Duration::ZERO };
+        rows.push(row(kind, &|worker| total(worker, &of_kind)));
+    }
+    rows.push(row("waiting for a dependency", &|worker| total(worker, &wait)));
+    let accounted = |worker: usize| total(worker, &compute) + total(worker, &wait);
+    rows.push(row("start, end, between", &|worker| trace.duration.saturating_sub(accounted(worker))));
+    rows.push(row("measured", &|_| trace.duration));
+    let header: Vec<String> = (0..workers).map(|worker| format!("worker {worker}, us")).collect();
+    let header: Vec<&str> = std::iter::once("one token").chain(header.iter().map(String::as_str)).collect();
+    format!("{}\n", table::markdown(&header, 1, &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace() -> StepTrace {
+        let us = Duration::from_micros;
+        let event = |worker, operation, waited: Option<u64>, start, end| TraceEvent {
+            worker,
+            operation,
+            waited: waited.map(|since| ("layer 0 qkv".to_owned(), us(since))),
+            start: us(start),
+            end: us(end),
+            weight_bytes: 64,
+        };
+        let events = vec![
+            event(0, Operation::Embed, None, 1, 3),
+            event(0, Operation::Attention { layer: 0 }, Some(3), 10, 30),
+            event(1, Operation::Embed, None, 2, 9),
+            event(1, Operation::Attention { layer: 0 }, Some(9), 12, 31),
+        ];
+        StepTrace { events, duration: us(40) }
+    }
+
+    #[test]
+    fn columns_add_up_to_the_measured_time() {
+        let table = summary(&trace());
+        for column in [2, 3] {
+            let values: Vec<f64> =
+                table.lines().skip(2).filter_map(|line| line.split('|').nth(column)?.trim().parse().ok()).collect();
+            let (measured, parts) = values.split_last().expect("rows");
+            assert!((parts.iter().sum::<f64>() - measured).abs() < 1e-6 && *measured > 39.9, "{table}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_a_chrome_trace_with_a_row_a_worker() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace.json");
+        write(&trace(), &path).expect("writable");
+        let value: Value = serde_json::from_slice(&std::fs::read(&path).expect("written")).expect("JSON");
+        let events = value["traceEvents"].as_array().expect("events");
+        let slices: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+        assert_eq!(slices.len(), 6);
+        assert_eq!(slices.iter().filter(|event| event["cat"] == "wait").count(), 2);
+        assert!(slices.iter().all(|event| event["tid"].as_u64().is_some_and(|worker| worker < 2)));
+        assert_eq!(slices[1]["name"], "wait: layer 0 qkv");
+        assert_eq!(slices[1]["dur"], 7.0);
+    }
+}

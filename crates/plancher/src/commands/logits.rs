@@ -1,0 +1,127 @@
+//! `logits`: the logits of every position in a file that any tool reads.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use plancher_engine::LogitsOf;
+
+use crate::failure::usage;
+use crate::output;
+use crate::progress::Progress;
+use crate::prompt::{self, Prompt};
+use crate::session::{self, ExecutorKind};
+
+/// Positions computed between two writes: bounds memory, whatever the prompt's length.
+const SLICE: usize = 64;
+
+/// Write the logits of every position as safetensors, to compare with another engine
+///
+/// The file holds `logits`, float32 (positions, vocabulary), and `ids`, int64 (positions).
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The model: a path, a preset, or org/name[@revision]
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Token ids, separated by commas; `-` reads them from standard input
+    #[arg(long, value_name = "IDS", conflicts_with = "prompt", required_unless_present = "prompt")]
+    ids: Option<String>,
+    /// Text, tokenised as it is; `-` reads standard input
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Where to write
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+    /// What computes them
+    #[arg(long, value_enum, default_value_t)]
+    executor: ExecutorKind,
+    /// Worker threads of the program executor [default: one per physical core]
+    #[arg(short, long, value_name = "N", value_parser = crate::arguments::count)]
+    threads: Option<usize>,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let input = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
+    let model = session::open_model(&arguments.model)?;
+    let ids = match input {
+        Prompt::Ids(ids) => ids,
+        Prompt::Text(text) => prompt::raw_tokens(&model, &text)?,
+    };
+    let vocab_size = model.config.vocab_size;
+    if ids.is_empty() {
+        return Err(usage("there are no tokens to compute logits of"));
+    }
+    if let Some(token) = ids.iter().find(|&&token| token as usize >= vocab_size) {
+        return Err(usage(format!("token {token} is not in the model's vocabulary of {vocab_size}")));
+    }
+    session::context(&model, Some(ids.len()))?;
+    let mut backend = session::backend(&model, arguments.executor, arguments.threads, ids.len())?;
+
+    let mut writer = Writer::create(&arguments.out, &ids, vocab_size)?;
+    let mut progress = Progress::count("logits");
+    let mut done = 0;
+    for slice in ids.chunks(SLICE) {
+        writer.write(backend.prefill(slice, LogitsOf::All, &mut |_| true).map_err(|error| anyhow::anyhow!(error))?)?;
+        done += slice.len();
+        progress.set(done as u64, ids.len() as u64);
+    }
+    writer.finish()?;
+    output::note(&format!("wrote ({done}, {vocab_size}) float32 logits to `{}`", arguments.out.display()));
+    Ok(())
+}
+
+/// A safetensors file that is written row by row beside its final name, and moved there when complete.
+struct Writer<'a> {
+    path: &'a Path,
+    partial: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl<'a> Writer<'a> {
+    fn create(path: &'a Path, ids: &[u32], vocab_size: usize) -> anyhow::Result<Self> {
+        let (n, ids_bytes) = (ids.len(), ids.len() * size_of::<i64>());
+        let logits_bytes = n.checked_mul(vocab_size).and_then(|n| n.checked_mul(size_of::<f32>()));
+        let end = logits_bytes.and_then(|bytes| bytes.checked_add(ids_bytes)).context("the logits are too large")?;
+        let mut header = serde_json::json!({
+            "ids": { "dtype": "I64", "shape": [n], "data_offsets": [0, ids_bytes] },
+            "logits": { "dtype": "F32", "shape": [n, vocab_size], "data_offsets": [ids_bytes, end] },
+        })
+        .to_string();
+        // The format wants the data to begin at a multiple of 8.
+        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+        let mut name = path.file_name().with_context(|| format!("`{}` is not a file name", path.display()))?.to_owned();
+        name.push(".partial");
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
+        let mut writer = Self { path, partial, file: BufWriter::new(file) };
+        let ids: Vec<u8> = ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect();
+        for bytes in [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &ids] {
+            writer.bytes(bytes)?;
+        }
+        Ok(writer)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.file.write_all(bytes).with_context(|| format!("cannot write `{}`", self.partial.display()))
+    }
+
+    fn write(&mut self, logits: &[f32]) -> anyhow::Result<()> {
+        let bytes: Vec<u8> = logits.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.bytes(&bytes)
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.file.flush().with_context(|| format!("cannot write `{}`", self.partial.display()))?;
+        std::fs::rename(&self.partial, self.path).with_context(|| format!("cannot write `{}`", self.path.display()))
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        // After `finish` there is nothing by that name.
+        let _ = std::fs::remove_file(&self.partial);
+    }
+}

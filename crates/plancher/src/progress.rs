@@ -1,0 +1,57 @@
+//! Progress bars on standard error: only on a terminal, and not with `--quiet`.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Bars for anything shorter than this would only flicker.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A bar that appears when the work takes longer than a blink, and leaves no trace.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    started: std::time::Instant,
+    template: &'static str,
+    shown: bool,
+}
+
+impl Progress {
+    /// A bar over bytes.
+    pub(crate) fn bytes(message: impl Into<String>) -> Self {
+        Self::new(message.into(), "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+    }
+
+    /// A bar over things.
+    pub(crate) fn count(message: impl Into<String>) -> Self {
+        Self::new(message.into(), "{msg} {bar:30} {pos}/{len} {eta}")
+    }
+
+    fn new(message: String, template: &'static str) -> Self {
+        let bar = ProgressBar::hidden().with_message(message);
+        Self { bar, started: std::time::Instant::now(), template, shown: false }
+    }
+
+    /// Moves the bar to `done` of `total`.
+    pub(crate) fn set(&mut self, done: u64, total: u64) {
+        if !self.shown && !crate::logging::is_quiet() && self.started.elapsed() > PATIENCE {
+            self.shown = true;
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template(self.template) {
+                self.bar.set_style(style);
+            }
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    /// Replaces the message.
+    pub(crate) fn message(&self, message: String) {
+        self.bar.set_message(message);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

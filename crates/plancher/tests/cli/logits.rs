@@ -1,0 +1,81 @@
+//! `logits` and `perplexity` against the golden values of Hugging Face transformers.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::common::{LLAMA, root, run};
+
+/// The tensors of a safetensors file, as f64.
+fn read(path: &Path) -> HashMap<String, Vec<f64>> {
+    let bytes = std::fs::read(path).expect("the file is there");
+    let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("a JSON header");
+    let data = &bytes[8 + header_bytes..];
+    let tensor = |value: &serde_json::Value| {
+        let offset = |index: usize| value["data_offsets"][index].as_u64().expect("an offset") as usize;
+        let data = &data[offset(0)..offset(1)];
+        match value["dtype"].as_str() {
+            Some("F32") => data.as_chunks().0.iter().map(|&x| f64::from(f32::from_le_bytes(x))).collect(),
+            Some("I64") => data.as_chunks().0.iter().map(|&x| i64::from_le_bytes(x) as f64).collect(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let entries = header.as_object().expect("an object").iter().filter(|(name, _)| *name != "__metadata__");
+    entries.map(|(name, value)| (name.clone(), tensor(value))).collect()
+}
+
+fn ids(values: &[f64]) -> String {
+    values.iter().map(|id| format!("{id:.0}")).collect::<Vec<_>>().join(",")
+}
+
+fn relative_error(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    square(&mut got.iter().zip(want).map(|(a, b)| a - b)) / square(&mut want.iter().copied())
+}
+
+#[test]
+fn both_executors_write_the_golden_logits() {
+    let golden = read(&root().join(LLAMA).join("golden.safetensors"));
+    let directory = tempfile::tempdir().expect("a directory");
+    for (executor, tolerance) in [("reference", 1e-5), ("program", 1e-2)] {
+        for prompt in 0..3 {
+            let out = directory.path().join(format!("{executor}.{prompt}"));
+            let prompt_ids = &golden[&format!("prompt.{prompt}")];
+            let path = out.to_str().expect("UTF-8");
+            run(&["logits", LLAMA, "--ids", &ids(prompt_ids), "--out", path, "--executor", executor]).ok();
+            let got = read(&out);
+            assert_eq!(&got["ids"], prompt_ids);
+            let error = relative_error(&got["logits"], &golden[&format!("logits.{prompt}")]);
+            assert!(error < tolerance, "{executor} {prompt}: {error:e}");
+        }
+    }
+    // Nothing but the results is left.
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 6);
+}
+
+#[test]
+fn perplexity_follows_from_the_logits() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let golden = read(&root().join(LLAMA).join("golden.safetensors"));
+    let (prompt, logits) = (&golden["prompt.2"], &golden["logits.2"]);
+    // Two windows of 22 tokens from the 45 of the prompt; only the first is computed from what the golden logits saw.
+    let path = directory.path().join("ids.txt");
+    std::fs::write(&path, ids(&prompt[..44])).expect("writable");
+    let arguments = ["perplexity", LLAMA, "--ids-file", path.to_str().expect("UTF-8"), "-c", "22", "--chunks", "1"];
+    let value = run(&[&arguments[..], &["--executor", "reference", "--json"]].concat()).json();
+
+    let vocab_size = logits.len() / prompt.len();
+    let loss = |position: usize| {
+        let row = &logits[position * vocab_size..(position + 1) * vocab_size];
+        row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[prompt[position + 1] as usize]
+    };
+    let losses: Vec<f64> = (11..21).map(loss).collect();
+    let want = (losses.iter().sum::<f64>() / losses.len() as f64).exp();
+    let got = value["perplexity"].as_f64().expect("a number");
+    assert!((got / want - 1.0).abs() < 1e-4, "{got} instead of {want}");
+    assert_eq!((value["tokens"].as_u64(), value["windows"].as_u64()), (Some(10), Some(1)));
+
+    let fast = run(&arguments).ok();
+    assert!(fast.starts_with("Final estimate: PPL = ") && fast.contains(" +/- "), "{fast}");
+}

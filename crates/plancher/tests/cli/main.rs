@@ -1,0 +1,11 @@
+//! The built program as users meet it: arguments in, output, messages and exit status out. By theme, on the small
+//! golden checkpoints of `tests/golden` (which have no tokenizer) and on stories260k where it is.
+
+mod bench;
+mod common;
+mod documents;
+mod generate;
+mod inspect;
+mod logits;
+mod stories;
+mod usage;
