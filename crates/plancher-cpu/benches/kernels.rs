@@ -14,6 +14,7 @@ use plancher_program::TileLayout;
 const COLUMNS: usize = 1536;
 const CACHED: usize = 512 << 10;
 const STREAMED: usize = 192 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 fn main() {
     let kernels = match Kernels::detect() {
@@ -24,7 +25,8 @@ fn main() {
         }
     };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let bytes = vec![0x11_u8; STREAMED];
+    let mut memory = vec![0_u8; STREAMED + HUGE_PAGE];
+    let bytes = in_huge_pages(&mut memory);
     println!("{}, {COLUMNS} columns, one thread", kernels.isa());
     println!("type       cache GB/s  memory GB/s  plain read  fraction  8 tokens  64 tokens  256 tokens (GMAC/s)");
     for dtype in DType::ALL {
@@ -35,8 +37,8 @@ fn main() {
         // Interleaved, so that other load on the machine hits both.
         let (mut streamed, mut plain) = (0.0_f64, 0.0_f64);
         for _ in 0..3 {
-            streamed = streamed.max(decode_rate(kernels, dtype, &bytes));
-            plain = plain.max(read_rate(&bytes));
+            streamed = streamed.max(decode_rate(kernels, dtype, bytes));
+            plain = plain.max(read_rate(bytes));
         }
         let products = [8, 64, 256].map(|tokens| multiply_rate(kernels, dtype, &bytes[..CACHED], tokens));
         println!(
@@ -48,6 +50,19 @@ fn main() {
             products[2],
         );
     }
+}
+
+/// The aligned part of `memory`, filled, in huge pages where the system has them: as the runtime's weight streams.
+fn in_huge_pages(memory: &mut [u8]) -> &[u8] {
+    let start = memory.as_ptr().align_offset(HUGE_PAGE);
+    let bytes = &mut memory[start..start + STREAMED];
+    #[cfg(target_os = "linux")]
+    // SAFETY: advice on memory that is ours.
+    unsafe {
+        libc::madvise(bytes.as_mut_ptr().cast(), bytes.len(), libc::MADV_HUGEPAGE);
+    }
+    bytes.fill(0x11);
+    bytes
 }
 
 /// Calls `work` until 30 ms are over, at least twice; the time of the fastest call in seconds.

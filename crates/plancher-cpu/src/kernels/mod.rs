@@ -1,6 +1,7 @@
 //! The arithmetic of a worker: products of packed weight tiles with prepared inputs, and the layout of those tiles.
 //! [`scalar`] is the reference; the other instruction sets are chosen at run time.
 
+mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod input;
@@ -10,12 +11,15 @@ mod pack;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod vector;
 
 use plancher_model::DType;
 
+pub use attention::{ATTENTION_CHUNK, AttentionRows};
 pub use input::Input;
 pub use isa::{Isa, IsaError};
 pub use layout::TILE_ROWS;
+pub use vector::Gate;
 
 /// The kernels of one instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,14 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// Whether batches are multiplied in bf16 where weights are no more precise.
+    fn has_bf16(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.isa == Isa::Avx512 && avx512::has_bf16();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// Prepares `x`, `(tokens, columns)`, for products with matrices of the types in `dtypes`; reuses `input`'s
     /// memory.
     ///
@@ -31,7 +43,7 @@ impl Kernels {
     /// When `x` is not `tokens * columns` long, or `columns` is zero.
     pub fn prepare(&self, x: &[f32], tokens: usize, columns: usize, dtypes: &[DType], input: &mut Input) {
         assert!(columns > 0 && x.len() == tokens * columns, "{} elements are not ({tokens}, {columns})", x.len());
-        input.reset(tokens, columns, dtypes);
+        input.reset(tokens, columns, dtypes, self.has_bf16());
         match self.isa {
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]
@@ -60,8 +72,7 @@ impl Kernels {
     ) {
         let tile_bytes = layout::tile_bytes(dtype, input.columns).and_then(|n| n.checked_mul(rows.div_ceil(TILE_ROWS)));
         assert_eq!(Some(tiles.len()), tile_bytes, "{rows} rows of {} {dtype} columns", input.columns);
-        let prepared = if dtype.is_quantized() { input.integers.len() } else { input.floats.len() };
-        assert_eq!(prepared, input.chunks() * input.tokens, "the input was not prepared for {dtype}");
+        assert!(input.is_prepared(dtype), "the input was not prepared for {dtype}");
         if rows == 0 {
             return;
         }

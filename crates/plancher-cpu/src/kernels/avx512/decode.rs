@@ -12,8 +12,9 @@ use super::format::{Format, Scales, for_each_sub, quads, scales};
 use crate::kernels::input::{BLOCK, CHUNK, Input, IntegerChunk};
 use crate::kernels::layout::{self, TILE_ROWS};
 
-/// How far ahead of its use a line is asked for, in bytes: the hardware stops at every 4 KiB page.
-pub(super) const PREFETCH: usize = 4096;
+/// How far ahead of its use a line is asked for, in bytes: the hardware alone keeps up with one
+/// ascending stream only.
+const PREFETCH: usize = 4096;
 
 /// # Safety
 /// As [`crate::kernels::Kernels::multiply`], for one token; the machine has the instructions.

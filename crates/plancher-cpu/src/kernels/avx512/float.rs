@@ -2,16 +2,14 @@
 //! and the weights are no more precise than that.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_ps, _mm512_and_si512,
-    _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_srai_epi32,
+    __m512, __m512i, _mm256_loadu_si256, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtph_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srai_epi32,
 };
 
 use plancher_model::DType;
 
 use super::Output;
-use super::decode::PREFETCH;
 use crate::kernels::input::{CHUNK, FloatChunk, Input};
 use crate::kernels::layout::{COLUMN_PADDING, F8_COLUMNS, TILE_ROWS, WORD};
 
@@ -19,7 +17,7 @@ use crate::kernels::layout::{COLUMN_PADDING, F8_COLUMNS, TILE_ROWS, WORD};
 const STEP: usize = 4;
 
 /// Reads four columns of a tile without the scale of F8.
-trait Plain {
+pub(super) trait Plain {
     /// Bytes of four columns.
     const BYTES: usize;
     /// Columns that share a scale, if there are scales.
@@ -33,7 +31,7 @@ trait Plain {
 struct F32;
 struct F16;
 struct BF16;
-struct F8;
+pub(super) struct F8;
 
 impl Plain for F32 {
     const BYTES: usize = STEP * WORD;
@@ -153,11 +151,8 @@ unsafe fn decode_plain<P: Plain>(tiles: &[u8], rows: usize, input: &Input, out: 
                 let scale = P::SPAN.map(|_| _mm512_loadu_ps(pointer.cast()));
                 pointer = pointer.add(if P::SPAN.is_some() { WORD } else { 0 });
                 let mut sums = [_mm512_setzero_ps(); STEP];
-                // Eight columns a round, so that prefetches are whole lines.
+                // No prefetches: the hardware follows one ascending stream at the speed of memory.
                 for k in (start..end).step_by(2 * STEP) {
-                    for line in 0..P::BYTES * 2 / 64 {
-                        _mm_prefetch::<_MM_HINT_T0>(pointer.wrapping_add(PREFETCH + line * 64).cast());
-                    }
                     for step in 0..2 {
                         let weights = P::columns(pointer);
                         for (i, sum) in sums.iter_mut().enumerate() {

@@ -3,3 +3,4 @@
 
 mod products;
 mod random;
+mod vectors;

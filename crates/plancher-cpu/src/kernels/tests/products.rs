@@ -102,7 +102,7 @@ proptest! {
 }
 
 /// Instruction sets of this machine beside the reference.
-fn others() -> Vec<Isa> {
+pub(super) fn others() -> Vec<Isa> {
     Isa::ALL.into_iter().filter(|&isa| isa != Isa::Scalar && isa.is_available()).collect()
 }
 
