@@ -31,7 +31,8 @@ pub enum Compute {
 }
 
 impl Compute {
-    const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::Fp8, Self::Int8, Self::Fp4];
+    // Of equal rates the later is named.
+    const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::Int8, Self::Fp8, Self::Fp4];
 
     /// The name that reports use and [`Compute::from_name`] reads.
     #[must_use]

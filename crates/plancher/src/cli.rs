@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, chat, completions, doctor, generate, inspect, logits, man, perplexity, pull};
+use crate::commands::{bench, chat, completions, doctor, floor, generate, inspect, logits, man, perplexity, pull};
 
 /// How many bytes must move to produce a token, and how close to that floor do we run?
 ///
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Chat(chat::Arguments),
     Bench(bench::Arguments),
     Doctor(doctor::Arguments),
+    Floor(Box<floor::Arguments>),
     Inspect(inspect::Arguments),
     Logits(logits::Arguments),
     Perplexity(perplexity::Arguments),

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod floor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod logits;
@@ -20,6 +21,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Chat(arguments) => chat::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Floor(arguments) => floor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
         Command::Perplexity(arguments) => perplexity::run(&arguments),
