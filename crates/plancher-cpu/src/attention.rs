@@ -1,9 +1,8 @@
-//! Attention over chunks of the KV cache with running maximum and sum, so that scores are never kept.
+//! What query rows have gathered from the chunks of the KV cache that they attended to.
 
 use std::ops::Range;
 
-use half::f16;
-
+use crate::kernels::{AttentionRows, Kernels};
 use crate::kv_cache::{Chunk, KV_CHUNK};
 
 /// Query rows that attend to the same keys, and what they have gathered so far.
@@ -38,43 +37,19 @@ impl State {
     ///
     /// # Safety
     /// The chunk holds `head_dim` elements a position, and nobody writes it meanwhile.
-    pub(crate) unsafe fn attend(&mut self, chunk: Chunk, visible: impl Fn(usize) -> Range<usize>) {
-        let n = self.head_dim;
+    pub(crate) unsafe fn attend(&mut self, kernels: Kernels, chunk: Chunk, visible: impl Fn(usize) -> Range<usize>) {
+        let elements = self.head_dim * KV_CHUNK;
         // SAFETY: the caller's promise; every bit pattern is an f16.
         let (keys, values) = unsafe {
-            (
-                std::slice::from_raw_parts(chunk.keys, n * KV_CHUNK),
-                std::slice::from_raw_parts(chunk.values, n * KV_CHUNK),
-            )
+            (std::slice::from_raw_parts(chunk.keys, elements), std::slice::from_raw_parts(chunk.values, elements))
         };
-        for row in 0..self.maxima.len() {
-            let visible = visible(row);
-            if visible.is_empty() {
-                continue;
-            }
-            let mut scores = [0.0_f32; KV_CHUNK];
-            for (q, key) in self.queries[row * n..(row + 1) * n].iter().zip(keys.chunks_exact(KV_CHUNK)) {
-                for (score, k) in scores.iter_mut().zip(key) {
-                    *score += q * f16::to_f32(*k);
-                }
-            }
-            let sums = &mut self.sums[row * n..(row + 1) * n];
-            let largest = scores[visible.clone()].iter().copied().fold(self.maxima[row], f32::max);
-            if largest > self.maxima[row] {
-                let factor = (self.maxima[row] - largest).exp();
-                self.totals[row] *= factor;
-                for sum in &mut *sums {
-                    *sum *= factor;
-                }
-                self.maxima[row] = largest;
-            }
-            for position in visible {
-                let weight = (scores[position] - largest).exp();
-                self.totals[row] += weight;
-                for (sum, v) in sums.iter_mut().zip(&values[position * n..(position + 1) * n]) {
-                    *sum += weight * f16::to_f32(*v);
-                }
-            }
-        }
+        let mut rows = AttentionRows {
+            head_dim: self.head_dim,
+            queries: &self.queries,
+            sums: &mut self.sums,
+            maxima: &mut self.maxima,
+            totals: &mut self.totals,
+        };
+        kernels.attend(&mut rows, keys, values, visible);
     }
 }

@@ -12,14 +12,6 @@ pub enum CpuError {
     /// The model cannot become a program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A program that the scheduler made did not pass the checker.
-    #[error("the {phase} program is not safe to run: {problem}")]
-    Unsafe {
-        /// Decode or prefill.
-        phase: &'static str,
-        /// What the checker found.
-        problem: String,
-    },
     /// Memory could not be had.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),

@@ -11,10 +11,11 @@
 use half::f16;
 use plancher_model::ModelConfig;
 
+use crate::kernels::ATTENTION_CHUNK;
 use crate::{HugeBuffer, OutOfMemory};
 
 /// Positions of a chunk.
-pub(crate) const KV_CHUNK: usize = 16;
+pub(crate) const KV_CHUNK: usize = ATTENTION_CHUNK;
 
 /// A slab holds at least this many positions.
 const SLAB_POSITIONS: usize = 256;

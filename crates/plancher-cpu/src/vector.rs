@@ -1,6 +1,6 @@
-//! Elementwise work on activations.
+//! Elementwise work on activations: norms, sums, rotary embedding.
 
-use plancher_model::{Activation, Rope, RopeLayout};
+use plancher_model::{Rope, RopeLayout};
 
 /// Partial sums kept side by side, so that sums vectorise and their order is fixed.
 const LANES: usize = 16;
@@ -49,24 +49,6 @@ pub(crate) fn add_normed(hidden: &mut [f32], delta: &[f32], weight: &[f32], eps:
 pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
-    }
-}
-
-/// `gate = activation(gate) * up`.
-pub(crate) fn gate_up(activation: Activation, gate: &mut [f32], up: &[f32]) {
-    match activation {
-        Activation::Silu => {
-            for (g, u) in gate.iter_mut().zip(up) {
-                *g = *g / (1.0 + (-*g).exp()) * u;
-            }
-        }
-        Activation::GeluTanh => {
-            let factor = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
-            for (g, u) in gate.iter_mut().zip(up) {
-                let x = *g;
-                *g = 0.5 * x * (1.0 + (factor * (x + 0.044_715 * x * x * x)).tanh()) * u;
-            }
-        }
     }
 }
 

@@ -18,10 +18,10 @@ impl Worker<'_> {
     }
 
     /// Norms and rotates the heads of one position in place. `index` counts from the step's first position.
-    fn rotate(&self, layer: usize, index: usize, heads: &mut [f32], norm: &[f32]) {
+    fn rotate(&self, layer: usize, index: usize, heads: &mut [f32], norm: Option<&[f32]>) {
         let config = self.layer(layer);
         for head in heads.chunks_exact_mut(config.head_dim) {
-            if config.qk_norm {
+            if let Some(norm) = norm {
                 vector::rms_norm_in_place(head, norm, self.context.config.norm_eps);
             }
             if let Some(rope) = config.rope {
@@ -50,7 +50,7 @@ impl Worker<'_> {
     pub(super) fn append_chunk(&self, layer: usize) {
         let (context, buffers) = (self.context, &self.own.buffers);
         let config = self.layer(layer);
-        let norms = &context.norms.layers[layer];
+        let vectors = &context.vectors.layers[layer];
         for t in 0..context.tokens.len() {
             let position = context.position + t;
             if context.cache.owner(position) != self.index {
@@ -64,8 +64,8 @@ impl Worker<'_> {
                     self.rows(buffers.values, t, 1, config.kv_rows()),
                 )
             };
-            self.rotate(layer, t, queries, &norms.query);
-            self.rotate(layer, t, keys, &norms.key);
+            self.rotate(layer, t, queries, vectors.query_norm.as_deref());
+            self.rotate(layer, t, keys, vectors.key_norm.as_deref());
             self.store(layer, position, keys, values);
         }
     }
@@ -73,7 +73,7 @@ impl Worker<'_> {
     pub(super) fn decode_attention(&self, layer: usize, scratch: &mut Scratch) {
         let (context, buffers) = (self.context, &self.own.buffers);
         let config = self.layer(layer);
-        let norms = &context.norms.layers[layer];
+        let vectors = &context.vectors.layers[layer];
         let (n, position) = (config.head_dim, context.position);
         // SAFETY: the program orders this after all rows of queries, keys and values.
         let (queries, keys, values) = unsafe {
@@ -86,12 +86,12 @@ impl Worker<'_> {
         if context.cache.owner(position) == self.index {
             scratch.floats.clear();
             scratch.floats.extend_from_slice(keys);
-            self.rotate(layer, 0, &mut scratch.floats, &norms.key);
+            self.rotate(layer, 0, &mut scratch.floats, vectors.key_norm.as_deref());
             self.store(layer, position, &scratch.floats, values);
         }
         scratch.floats.clear();
         scratch.floats.extend_from_slice(queries);
-        self.rotate(layer, 0, &mut scratch.floats, &norms.query);
+        self.rotate(layer, 0, &mut scratch.floats, vectors.query_norm.as_deref());
         for q in &mut scratch.floats {
             *q *= config.attention_scale;
         }
@@ -109,7 +109,7 @@ impl Worker<'_> {
                 let base = chunk * KV_CHUNK;
                 let visible = first.saturating_sub(base)..(position + 1 - base).min(KV_CHUNK);
                 // SAFETY: the chunk is this worker's own.
-                unsafe { state.attend(context.cache.chunk(layer, head, chunk), |_| visible.clone()) };
+                unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), |_| visible.clone()) };
             }
             for (row, head) in heads.enumerate() {
                 // SAFETY: this worker's part of the partials is its own.
@@ -138,14 +138,17 @@ impl Worker<'_> {
                 (self.rows_mut(buffers.attention, head, 1, n), part)
             };
             let largest = (0..workers).map(|worker| part(worker)[n]).fold(f32::NEG_INFINITY, f32::max);
-            let factor = |worker: usize| (part(worker)[n] - largest).exp();
-            let total: f32 = (0..workers).map(|worker| part(worker)[n + 1] * factor(worker)).sum();
+            let mut total = 0.0;
             out.fill(0.0);
-            for worker in 0..workers {
-                let weight = factor(worker) / total;
-                for (o, sum) in out.iter_mut().zip(part(worker)) {
+            for part in (0..workers).map(part) {
+                let weight = (part[n] - largest).exp();
+                total += weight * part[n + 1];
+                for (o, sum) in out.iter_mut().zip(&part[..n]) {
                     *o += weight * sum;
                 }
+            }
+            for o in out {
+                *o /= total;
             }
         }
     }
@@ -187,7 +190,7 @@ impl Worker<'_> {
                 first_visible(position).saturating_sub(base).min(end)..end
             };
             // SAFETY: nobody writes the cache of this layer in this instruction; appends came before.
-            unsafe { state.attend(context.cache.chunk(layer, head, chunk), visible) };
+            unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), visible) };
         }
         for t in 0..count {
             for g in 0..group {

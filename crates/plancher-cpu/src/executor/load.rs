@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plancher_model::{DType, Model, TensorView};
-use plancher_program::{PackProgress, Phase, Program, Target, TileLayout, lower, pack_worker, schedule};
+use plancher_program::{
+    PackProgress, Phase, Program, ProgramError, Target, TileLayout, Vectors, check, lower, pack_worker, schedule,
+};
 
 use super::Executor;
 use super::plan::Plan;
-use super::vectors::Norms;
 use super::worker::Scratch;
 use crate::affinity::physical_cores;
 use crate::kernels::{Kernels, TILE_ROWS};
@@ -73,14 +74,17 @@ impl Executor {
         let lowered = lower(config, &model.weights)?;
         let make = |phase| {
             let target = Target { workers: options.threads, tile_rows: TILE_ROWS, kv_chunk: KV_CHUNK, phase };
-            schedule(&lowered, target, &kernels)
+            let program = schedule(&lowered, target, &kernels)?;
+            check(&program, &kernels)?;
+            Ok::<_, ProgramError>(program)
         };
         let (decode_program, prefill_program) = (make(Phase::Decode)?, make(Phase::Prefill)?);
         let mut pool = Pool::new(options.threads, options.spin)?;
         let streams = pack(&mut pool, &decode_program, model, kernels, progress)?;
-        let decode = Plan::new(&decode_program, &model.weights, 1)?;
+        let vectors = Vectors::new(config, &model.weights)?;
+        let decode = Plan::new(&decode_program, &vectors, 1)?;
         Ok(Self {
-            norms: Norms::new(config, &model.weights),
+            vectors,
             cache: KvCache::new(config, options.threads)?,
             ropes: config.ropes.iter().map(|_| RopeTable::default()).collect(),
             scratches: (0..options.threads).map(|_| Mutex::new(Scratch::default())).collect(),
@@ -102,12 +106,12 @@ impl Executor {
 pub(super) fn prefill_plan<'a>(
     slot: &'a mut Option<Plan>,
     program: &Program,
-    model: &Model,
+    vectors: &Vectors,
     positions: usize,
 ) -> Result<&'a mut Plan, CpuError> {
     match slot {
         Some(plan) => Ok(plan),
-        None => Ok(slot.insert(Plan::new(program, &model.weights, positions)?)),
+        None => Ok(slot.insert(Plan::new(program, vectors, positions)?)),
     }
 }
 

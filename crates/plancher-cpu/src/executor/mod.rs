@@ -6,20 +6,18 @@ mod load;
 mod plan;
 mod products;
 mod trace;
-mod vectors;
 mod worker;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use plancher_model::Model;
-use plancher_program::{Phase, Program};
+use plancher_program::{Phase, Program, Vectors};
 
 pub use load::Options;
 pub use trace::{StepTrace, TraceEvent};
 
 use self::plan::Plan;
-use self::vectors::Norms;
 use self::worker::{Failure, Logits, Scratch, StepContext, Worker};
 use crate::bandwidth::read_all;
 use crate::kernels::Kernels;
@@ -46,7 +44,7 @@ pub struct Executor {
     kernels: Kernels,
     pool: Pool,
     streams: Vec<HugeBuffer>,
-    norms: Norms,
+    vectors: Vectors,
     decode: Plan,
     prefill_program: Program,
     /// Bound to memory when first used.
@@ -230,7 +228,7 @@ impl Executor {
             Phase::Decode => &mut self.decode,
             Phase::Prefill => {
                 let positions = self.options.prefill_chunk;
-                load::prefill_plan(&mut self.prefill, &self.prefill_program, &self.model, positions)?
+                load::prefill_plan(&mut self.prefill, &self.prefill_program, &self.vectors, positions)?
             }
         };
         let context = StepContext {
@@ -238,7 +236,7 @@ impl Executor {
             plan,
             config: &self.model.config,
             weights: &self.model.weights,
-            norms: &self.norms,
+            vectors: &self.vectors,
             kernels: self.kernels,
             cache: &self.cache,
             ropes: &self.ropes,

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use plancher_model::{DType, LayerTensor, TensorKey, Weights};
-use plancher_program::{BufferRole, Operation, Program, Segment};
+use plancher_model::{DType, TensorKey};
+use plancher_program::{BufferRole, Operation, Program, Segment, Vectors};
 
 use crate::sync::{Counters, Machine};
 use crate::{HugeBuffer, OutOfMemory};
@@ -74,7 +74,7 @@ pub(super) struct WorkerPlan {
 
 impl Plan {
     /// Resolves `program`, with room for `positions` positions in its buffers.
-    pub(super) fn new(program: &Program, weights: &Weights, positions: usize) -> Result<Self, OutOfMemory> {
+    pub(super) fn new(program: &Program, vectors: &Vectors, positions: usize) -> Result<Self, OutOfMemory> {
         let too_large = OutOfMemory { bytes: usize::MAX };
         let mut starts = Vec::with_capacity(program.buffers.len());
         let mut end = 0_usize;
@@ -107,7 +107,7 @@ impl Plan {
             delta: start(BufferRole::Delta, worker),
         };
         let workers = (0..program.workers.len())
-            .map(|worker| WorkerPlan { steps: steps(program, worker, weights), buffers: bind(worker) })
+            .map(|worker| WorkerPlan { steps: steps(program, worker, vectors), buffers: bind(worker) })
             .collect();
         Ok(Self {
             counters: Counters::new(&totals(program), 0),
@@ -129,13 +129,13 @@ fn totals(program: &Program) -> Vec<u32> {
     totals
 }
 
-fn steps(program: &Program, worker: usize, weights: &Weights) -> Vec<Step> {
+fn steps(program: &Program, worker: usize, vectors: &Vectors) -> Vec<Step> {
     let list = &program.workers[worker];
     let mut ahead = 0;
     let mut steps = Vec::with_capacity(list.instructions.len());
     for instruction in &list.instructions {
         let segments = &list.segments[instruction.operation.segments()];
-        let pieces: Vec<Piece> = segments.iter().map(|s| piece(s, program.target.tile_rows, weights)).collect();
+        let pieces: Vec<Piece> = segments.iter().map(|s| piece(s, program.target.tile_rows, vectors)).collect();
         steps.push(Step {
             operation: instruction.operation.clone(),
             dtypes: pieces.iter().map(|piece| piece.dtype).collect(),
@@ -149,10 +149,9 @@ fn steps(program: &Program, worker: usize, weights: &Weights) -> Vec<Step> {
     steps
 }
 
-fn piece(segment: &Segment, tile_rows: usize, weights: &Weights) -> Piece {
+fn piece(segment: &Segment, tile_rows: usize, vectors: &Vectors) -> Piece {
     let rows = segment.output_rows(tile_rows);
-    let bias =
-        bias_of(segment.tensor).and_then(|key| weights.vector(key)).map_or_else(Vec::new, |b| b[rows.clone()].to_vec());
+    let bias = vectors.bias(segment.tensor).map_or_else(Vec::new, |bias| bias[rows.clone()].to_vec());
     Piece {
         tensor: segment.tensor,
         dtype: segment.dtype,
@@ -162,19 +161,4 @@ fn piece(segment: &Segment, tile_rows: usize, weights: &Weights) -> Piece {
         bytes: segment.offset..segment.offset + segment.bytes,
         bias,
     }
-}
-
-fn bias_of(tensor: TensorKey) -> Option<TensorKey> {
-    let TensorKey::Layer(layer, tensor) = tensor else { return None };
-    let bias = match tensor {
-        LayerTensor::Query => LayerTensor::QueryBias,
-        LayerTensor::Key => LayerTensor::KeyBias,
-        LayerTensor::Value => LayerTensor::ValueBias,
-        LayerTensor::AttentionOutput => LayerTensor::AttentionOutputBias,
-        LayerTensor::Gate => LayerTensor::GateBias,
-        LayerTensor::Up => LayerTensor::UpBias,
-        LayerTensor::Down => LayerTensor::DownBias,
-        _ => return None,
-    };
-    Some(TensorKey::Layer(layer, bias))
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use plancher_model::{FeedForward, LayerTensor, TensorKey};
+use plancher_model::{Activation, FeedForward, LayerTensor, TensorKey};
 use plancher_program::Phase;
 
 use super::plan::{Piece, Step};
 use super::worker::{Logits, Scratch, Worker};
-use crate::kernels::Input;
+use crate::kernels::{Gate, Input};
 use crate::vector;
 
 impl Worker<'_> {
@@ -63,12 +63,8 @@ impl Worker<'_> {
     pub(super) fn add_normalize(&self, layer: usize, feed_forward: bool) {
         let (context, buffers) = (self.context, &self.own.buffers);
         let (n, eps) = (context.config.hidden_size, context.config.norm_eps);
-        let norms = context.norms;
-        let (norm, post_norm) = match (feed_forward, norms.layers.get(layer)) {
-            (true, Some(own)) => (&own.feed_forward, &own.post_attention),
-            (false, Some(own)) if layer == 0 => (&own.attention, &norms.layers[0].post_feed_forward),
-            (_, own) => (own.map_or(&norms.output, |own| &own.attention), &norms.layers[layer - 1].post_feed_forward),
-        };
+        let norm = context.vectors.norm(layer, feed_forward);
+        let post_norm = context.vectors.post_norm(layer, feed_forward);
         for t in self.share() {
             // SAFETY: the program gives row `t` of hidden and normed to this instruction, and orders it after all
             // writes to delta.
@@ -80,10 +76,9 @@ impl Worker<'_> {
                 )
             };
             if layer > 0 || feed_forward {
-                if post_norm.is_empty() {
-                    vector::add(hidden, delta);
-                } else {
-                    vector::add_normed(hidden, delta, post_norm, eps);
+                match post_norm {
+                    Some(post_norm) => vector::add_normed(hidden, delta, post_norm, eps),
+                    None => vector::add(hidden, delta),
                 }
             }
             vector::rms_norm(hidden, norm, eps, normed);
@@ -170,6 +165,10 @@ impl Worker<'_> {
         let [gate, up] = step.pieces.as_slice() else { return };
         let tokens = self.context.tokens.len();
         let FeedForward::Dense { activation, .. } = self.context.config.layers[layer].feed_forward else { return };
+        let function = match activation {
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
+        };
         let rows = gate.rows.len();
         scratch.floats.resize(tokens * rows, 0.0);
         // SAFETY: the program orders this after the norms, and gives the rows of the pieces to this instruction.
@@ -181,7 +180,7 @@ impl Worker<'_> {
             self.product(up, &scratch.input, scratch.floats.as_mut_ptr(), rows);
             for t in 0..tokens {
                 let out = std::slice::from_raw_parts_mut(gates.add(t * gate.matrix_rows), rows);
-                vector::gate_up(activation, out, &scratch.floats[t * rows..(t + 1) * rows]);
+                self.context.kernels.gate_up(function, out, &scratch.floats[t * rows..(t + 1) * rows]);
             }
         }
     }

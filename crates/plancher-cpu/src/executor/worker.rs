@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use plancher_model::ModelConfig;
-use plancher_program::{Operation, Phase};
+use plancher_program::{Operation, Phase, Vectors};
 
 use super::plan::{Plan, Step, WorkerPlan};
 use super::trace::{Event, Waited};
-use super::vectors::Norms;
 use crate::kernels::{Input, Kernels};
 use crate::kv_cache::KvCache;
 use crate::sync::{Patience, WaitError};
@@ -26,7 +25,7 @@ pub(super) struct StepContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) config: &'a ModelConfig,
     pub(super) weights: &'a plancher_model::Weights,
-    pub(super) norms: &'a Norms,
+    pub(super) vectors: &'a Vectors,
     pub(super) kernels: Kernels,
     pub(super) cache: &'a KvCache,
     pub(super) ropes: &'a [RopeTable],
