@@ -131,8 +131,14 @@ fn the_interpreter_agrees() {
     let (decode, prefill) = (program(Phase::Decode), program(Phase::Prefill));
     let mut interpreter = Interpreter::new(&model.config, &model.weights, &kernels, &decode, &prefill).unwrap();
     let expected = interpreter.prefill(&TOKENS[..20], plancher_program::Order::RoundRobin);
-    let logits = prefill_all(&mut executor(&path, &options(3)), &TOKENS[..20]);
-    assert!(relative_error(&logits, &expected) < 5e-3);
+    let mut executor = executor(&path, &options(3));
+    let logits = prefill_all(&mut executor, &TOKENS[..20]);
+    // Batches may multiply in bf16.
+    let error = relative_error(&logits, &expected);
+    assert!(error < 1e-2, "{error}");
+    let expected = interpreter.decode(TOKENS[20], plancher_program::Order::Random(7));
+    let error = relative_error(executor.decode(TOKENS[20]).unwrap(), &expected);
+    assert!(error < 1e-2, "{error}");
 }
 
 /// The greedy continuation of a real model, as llama.cpp gives it.
