@@ -91,6 +91,7 @@ fn other_architectures() {
         ("other blocks", |c| {
             c.set("quantization_config", json!({"quant_method": "fp8", "weight_block_size": [64, 64]}));
         }),
+        ("blocks of unknown size", |c| c.config(|o| drop(o.remove("quantization_config")))),
         ("zero block", |c| {
             c.set("quantization_config", json!({"quant_method": "fp8", "weight_block_size": [0, 128]}));
         }),

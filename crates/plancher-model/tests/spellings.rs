@@ -138,6 +138,11 @@ fn fp8_factors_in_the_other_spellings() {
         let key = TensorKey::Layer(0, plancher_model::LayerTensor::Query);
         model.weights.get(key).unwrap().tensor.scale.clone()
     };
+    let copy = Copy::of("fp8-channel");
+    let expected = scale(&copy);
+    copy.config(|object| drop(object.remove("quantization_config")));
+    assert_eq!(scale(&copy), expected, "factors count without a configuration");
+
     let expected = scale(&Copy::of("fp8-block"));
     let copy = Copy::of("fp8-block");
     copy.header(|header| {

@@ -13,7 +13,7 @@ use super::shards::Shards;
 use super::tensors::float_type;
 
 /// The layout of an fp8 checkpoint.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Float8 {
     /// `(rows, columns)` of the blocks that share a factor, when the configuration gives them.
     block: Option<(usize, usize)>,
@@ -88,6 +88,16 @@ fn block(fields: Fields<'_>, name: &str) -> Result<Option<(usize, usize)>> {
     }
 }
 
+/// The two spellings of the name of a matrix's factors.
+fn factor_names(name: &str) -> [String; 2] {
+    [format!("{name}_scale"), format!("{name}_scale_inv")]
+}
+
+/// Whether factors are stored beside the matrix `name`.
+pub(super) fn has_factors(shards: &Shards, name: &str) -> bool {
+    factor_names(name).iter().any(|factors| shards.tensors.contains_key(factors))
+}
+
 impl Float8 {
     /// The factors of rows `range` of the matrix `name` in the file `path`, which has `rows × columns` elements. Both spellings of
     /// the factor's name, `weight_scale` and `weight_scale_inv`, hold what stored elements are multiplied by.
@@ -100,7 +110,7 @@ impl Float8 {
         rows: usize,
         columns: usize,
     ) -> Result<Scale> {
-        let names = [format!("{name}_scale"), format!("{name}_scale_inv")];
+        let names = factor_names(name);
         let mut found = names.iter().filter_map(|scale| Some((scale, shards.tensors.get(scale)?)));
         let Some((scale_name, located)) = found.next() else {
             let problem = format!("is stored as F8_E4M3, but neither `{}` nor `{}` is there", names[0], names[1]);

@@ -8,7 +8,7 @@ use crate::safetensors::StoredTensor;
 use crate::{DType, LayerTensor, ModelConfig, ModelError, Result, Tensor, TensorKey, Weights};
 
 use super::config::Described;
-use super::float8::Float8;
+use super::float8::{self, Float8};
 use super::shards::Shards;
 
 /// What may stand before `embed_tokens`: the plain models, and the two spellings of multimodal ones.
@@ -165,15 +165,17 @@ impl Finder<'_> {
             let problem = format!("has shape {:?}, but `config.json` makes it {expected:?}", stored.shape);
             return Err(ModelError::invalid(path, name, problem));
         }
-        let scale = match self.float8 {
-            Some(float8) if dtype == DType::F8_E4M3 => float8.scale(
-                path,
-                self.shards,
-                name,
-                source.first_row..source.first_row + rows,
-                source.stored_rows,
-                columns,
-            )?,
+        let unconfigured = Float8::default();
+        let float8 = match self.float8 {
+            // Factors that are there are not ignored only because the configuration does not mention them.
+            None if float8::has_factors(self.shards, name) => Some(&unconfigured),
+            configured => configured,
+        };
+        let scale = match float8 {
+            Some(float8) if dtype == DType::F8_E4M3 => {
+                let range = source.first_row..source.first_row + rows;
+                float8.scale(path, self.shards, name, range, source.stored_rows, columns)?
+            }
             _ => crate::Scale::One,
         };
         // The header was checked against shape and type, so a row has this many bytes.
