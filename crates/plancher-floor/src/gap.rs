@@ -101,18 +101,20 @@ pub fn gap(shape: &ModelShape, hardware: &Hardware, floor: &Floor, measured: f64
         name: "floor",
         seconds: least,
         origin: Origin::Arithmetic,
-        formula: format!("{} B and {} FLOP at the data sheet of {}", floor.bytes(), floor.flops(), hardware.name),
+        formula: format!("{} B and {} FLOP at the rates of {}", floor.bytes(), floor.flops(), hardware.name),
     }];
-    if let Some(ceiling) = &hardware.measured {
+    let rounded = |rate: f64| (rate / 1e8).round() / 10.0;
+    // Of a machine that is known by measurement alone, both are the same.
+    if let Some(ceiling) = hardware.measured.as_ref().filter(|ceiling| ceiling.bandwidth < hardware.bandwidth) {
         terms.push(GapTerm {
             name: "bandwidth that the memory really gives",
-            seconds: (floor.memory_s() * (hardware.bandwidth / ceiling.bandwidth - 1.0)).max(0.0),
+            seconds: floor.memory_s() * (hardware.bandwidth / ceiling.bandwidth - 1.0),
             origin: Origin::Measurement,
             formula: format!(
-                "{} B at {:.0} instead of {:.0} GB/s",
+                "{} B at {} instead of {} GB/s",
                 floor.bytes(),
-                ceiling.bandwidth / 1e9,
-                hardware.bandwidth / 1e9
+                rounded(ceiling.bandwidth),
+                rounded(hardware.bandwidth)
             ),
         });
     }

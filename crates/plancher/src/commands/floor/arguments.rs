@@ -93,7 +93,7 @@ pub(super) struct MachineOptions {
     /// A machine: a preset (h100-sxm, h200, …), `this`, or a JSON or TOML file
     #[arg(long, value_name = "MACHINE", default_value = "h100-sxm")]
     pub(super) on: String,
-    /// How matmul weights are stored: bf16, fp8, int8, int4:g128, q4_k, mxfp4, … [default: as the model stores them]
+    /// How matmul weights are stored: bf16, fp8, int8, int4:g128, mxfp4, `q4_k`, … [default: as the model stores them]
     #[arg(long, value_name = "FORMAT")]
     pub(super) weights: Option<Format>,
     /// The same for the head alone [default: as `--weights`]
@@ -161,7 +161,7 @@ pub(super) struct DraftOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub(super) struct TrainingOptions {
-    /// A training step: AdamW in bf16 mixed precision, `--batch` sequences of `--context` tokens a replica
+    /// A training step: `AdamW` in bf16 mixed precision, `--batch` sequences of `--context` tokens a replica
     #[arg(long, conflicts_with_all = ["prompt", "draft", "k", "acceptance", "sweep", "explain", "svg", "html"])]
     pub(super) train: bool,
     /// Tokens to train on, for the time of the whole run

@@ -25,6 +25,14 @@ conventions
   8. Quantised weights carry their scales: int4 with an fp16 scale per 128 is 4.125 bit. `--weights` leaves norms, biases,
      routers and an untied embedding as they are.
   9. Experts: E·(1 − (1 − k/E)^tokens) distinct ones are read; FLOP are those of the k routed and the shared ones.
+ 10. Tensor parallel: query heads, features and the vocabulary are divided; norms, routers and latent rows are held by
+     every device, KV heads by several once there are more devices than heads. Two all-reduces a layer, each of two hops
+     of latency and 2·(n − 1)/n of its bytes, are lines of their own.
+ 11. Training: 6·N a token, N the matrix parameters it passes, and 3 × the causal attention; a step moves 30 bytes a
+     parameter (bf16 weights twice, gradient; f32 master and two moments, read and written). MFU counts model FLOP, HFU
+     also what is computed again: full checkpointing is one more forward pass, +33.3 %.
+ 12. Speculation: (1 − a^(k+1)) / (1 − a) tokens a pass, k + 1 at a = 1; divided by k draft passes and one verifying pass
+     of k + 1 positions, in decode passes, from the two models' own floors.
 ";
 
 /// The formulas of every pass.

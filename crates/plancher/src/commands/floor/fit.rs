@@ -1,5 +1,7 @@
 //! `plancher floor fit`: what fits in memory, with the margin in bytes.
 
+use std::fmt::Write as _;
+
 use plancher_floor::fit::{Fit, fit, largest_batch, largest_context};
 use serde_json::{Value, json};
 
@@ -62,7 +64,7 @@ pub(super) fn run(arguments: &FitArguments) -> anyhow::Result<()> {
         &rows,
     ));
     if let Some(made_for) = shape.context_length.filter(|&made_for| made_for < longest) {
-        text.push_str(&format!("\nthe model was made for {} positions, fewer than fit\n", grouped(made_for.into())));
+        let _ = writeln!(text, "\nthe model was made for {} positions, fewer than fit", grouped(made_for.into()));
     }
     text.push_str("\nnot counted: activations, workspaces, fragmentation, the runtime's own memory\n");
     Ok(output::text(&text)?)

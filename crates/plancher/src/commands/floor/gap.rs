@@ -1,7 +1,5 @@
 //! `--measured`: the measured time against the floor, split by causes.
 
-use std::fmt::Write as _;
-
 use plancher_floor::Floor;
 use plancher_floor::gap::{Gap, gap};
 use serde_json::{Value, json};
@@ -24,10 +22,15 @@ pub(super) fn report(gap: &Gap) -> String {
 /// The heading and the table.
 pub(super) fn parts(gap: &Gap) -> (String, [&'static str; 5], Vec<Vec<String>>) {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let mut heading = format!("measured {}: {} of the data sheet", duration(gap.measured), percent(gap.of_datasheet));
-    if let Some(share) = gap.of_ceiling {
-        let _ = write!(heading, ", {} of the measured ceiling", percent(share));
-    }
+    let (sheet, measured) = (percent(gap.of_datasheet), duration(gap.measured));
+    let heading = match gap.of_ceiling {
+        None => format!("measured {measured}: {sheet} of the data sheet"),
+        // A machine that is known by measurement alone has no data sheet.
+        Some(share) if share <= gap.of_datasheet => format!("measured {measured}: {sheet} of the measured ceiling"),
+        Some(share) => {
+            format!("measured {measured}: {sheet} of the data sheet, {} of the measured ceiling", percent(share))
+        }
+    };
     let row = |name: &str, time: String, seconds: f64, origin: &str, formula: &str| {
         vec![name.to_owned(), origin.to_owned(), formula.to_owned(), time, percent(seconds / gap.measured)]
     };

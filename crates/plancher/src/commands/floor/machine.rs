@@ -82,7 +82,7 @@ pub(super) fn named(text: &str, ceiling: Ceiling) -> anyhow::Result<Hardware> {
 pub(super) fn is_machine(text: &str) -> bool {
     let has_bandwidth = || {
         let content = std::fs::read_to_string(text).unwrap_or_default();
-        text.ends_with(".toml") || content.contains("\"bandwidth\"")
+        Path::new(text).extension().is_some_and(|extension| extension == "toml") || content.contains("\"bandwidth\"")
     };
     text == "this" || presets::hardware(text).is_ok() || (is_file(text) && has_bandwidth())
 }
@@ -110,7 +110,7 @@ fn read_file(path: &Path) -> anyhow::Result<Hardware> {
     let source = file.source.unwrap_or_else(|| format!("`{shown}`"));
     let memory_bytes = match file.memory_bytes {
         None => None,
-        Some(bytes) if bytes >= 1.0 && bytes <= 1e18 => Some(bytes as u64),
+        Some(bytes) if (1.0..=1e18).contains(&bytes) => Some(bytes as u64),
         Some(bytes) => return Err(usage(format!("`{shown}`: `memory_bytes`: `{bytes}` is not between 1 and 1e18"))),
     };
     let hardware = Hardware {

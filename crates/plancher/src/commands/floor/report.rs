@@ -109,7 +109,7 @@ pub(super) fn pass_rows(floor: &Floor) -> ([&'static str; 8], Vec<Vec<String>>) 
     rows.extend(floor.communication.iter().map(|line| apart(line.name, line.bytes, line.seconds)));
     rows.push(apart("activations", floor.activation_bytes, floor.activation_s));
     let mut step = vec![String::new(); HEADER.len()];
-    step[0] = "= step".to_owned();
+    "= step".clone_into(&mut step[0]);
     step[5] = milliseconds(floor.step_seconds());
     rows.push(step);
     (HEADER, rows)
@@ -267,7 +267,10 @@ pub(super) fn not_counted(subject: &Subject, floor: &Floor) -> Vec<String> {
 
 /// The lines of communication as their formulas.
 pub(super) fn communication_formulas(lines: &[Communication]) -> String {
-    lines.iter().map(|line| format!("  {}: {} = {}\n", line.name, line.formula, duration(line.seconds))).collect()
+    lines.iter().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "  {}: {} = {}", line.name, line.formula, duration(line.seconds));
+        text
+    })
 }
 
 /// `memory` or `compute`, for cells.

@@ -1,5 +1,7 @@
 //! The drawings: the roofline with the classes of operation as points, and the sweeps as curves.
 
+use std::fmt::Write as _;
+
 use plancher_floor::{Compute, Floor, Hardware, Operation, Regime};
 
 use super::chart::{Axis, Chart, Ink, Line, Mark, STYLE, range};
@@ -17,7 +19,7 @@ pub(super) fn figure(outcome: &Outcome) -> String {
     let mut body = String::new();
     let mut y = 0.0;
     for chart in &charts {
-        body.push_str(&format!("<g transform=\"translate(0 {y:.0})\">\n{}</g>\n", chart.body()));
+        let _ = writeln!(body, "<g transform=\"translate(0 {y:.0})\">\n{}</g>", chart.body());
         y += chart.height();
     }
     format!(
@@ -93,7 +95,7 @@ fn peaks(hardware: &Hardware, applies: Option<(Compute, f64)>) -> Vec<(String, f
     for (name, peak) in named.into_iter().chain([("f32", all.f32.filter(|_| f32_applies))]) {
         let Some(peak) = peak else { continue };
         match peaks.iter_mut().find(|(_, other)| (*other / peak - 1.0).abs() < 1e-3) {
-            Some((names, _)) => names.push_str(&format!(", {name}")),
+            Some((names, _)) => names.extend([", ", name]),
             None => peaks.push((name.to_owned(), peak)),
         }
     }

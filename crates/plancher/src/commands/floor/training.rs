@@ -33,7 +33,7 @@ pub(super) fn run(options: &Options, subject: &Subject) -> anyhow::Result<()> {
         check_memory(subject, &floor)?;
     }
     let measured = options.measured_seconds()?;
-    if let Some(seconds) = measured.filter(|&seconds| !(seconds >= floor.seconds())) {
+    if let Some(seconds) = measured.filter(|&seconds| seconds < floor.seconds() || seconds.is_nan()) {
         return Err(usage(format!(
             "`--measured` {seconds} s is below the floor of {} s: the step, the machine or the clock are not those of the run",
             floor.seconds()
