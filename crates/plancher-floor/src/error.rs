@@ -40,8 +40,8 @@ pub enum FloorError {
         /// Bytes that one device has.
         available: u128,
     },
-    /// A product does not fit in 128 bits.
-    #[error("`{0}` is too large to count (more than 128 bits)")]
+    /// A count does not fit in its integer, mostly of 128 bits.
+    #[error("`{0}` is too large to count")]
     Overflow(&'static str),
 }
 

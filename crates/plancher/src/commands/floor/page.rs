@@ -18,10 +18,12 @@ p{margin:6px 0}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:20px;align-items:start}
 .charts svg{width:100%;max-width:640px;height:auto;display:block}
 .scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:8px}
-table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}
+table{border-collapse:separate;border-spacing:0;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--ground)}
 .words{text-align:left;white-space:normal;min-width:6rem}
+td.words+td.words{min-width:13rem}
+@media (max-width:600px){td:first-child{white-space:normal;max-width:9rem}}
 th{color:var(--faint);font-weight:600}
 tr:last-child td{border-bottom:0}
 tr.sum td{font-weight:700}

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use plancher_floor::{Floor, FloorError, Regime, speculation};
+use plancher_floor::{Acceptance, Floor, FloorError, Regime, speculation};
 use serde_json::{Value, json};
 
 use super::arguments::{DEFAULT_CONTEXT, Options};
@@ -116,7 +116,8 @@ pub(super) fn compute(range: &SweepRange, options: &Options, subject: &Subject) 
         let speculation = match &drafting {
             None => None,
             Some((draft, acceptance)) => {
-                let found = speculation(shape, hardware, *setting, batch, context, draft, value, acceptance);
+                let acceptance = first_positions(acceptance, value);
+                let found = speculation(shape, hardware, *setting, batch, context, draft, value, &acceptance);
                 let found = found.map_err(refused)?;
                 Some((found.tokens_per_pass, found.speedup))
             }
@@ -124,6 +125,14 @@ pub(super) fn compute(range: &SweepRange, options: &Options, subject: &Subject) 
         Ok(Point { value, floor, speculation, missing })
     };
     Ok(Sweep { variable: range.variable, points: range.values.iter().map(point).collect::<anyhow::Result<_>>()? })
+}
+
+/// The acceptance of a draft of `k` tokens: of a longer list, the first `k`.
+fn first_positions(acceptance: &Acceptance, k: u64) -> Acceptance {
+    match acceptance {
+        Acceptance::Positions(list) if list.len() as u64 > k => Acceptance::Positions(list[..k as usize].to_vec()),
+        other => other.clone(),
+    }
 }
 
 pub(super) fn report(sweep: &Sweep) -> String {
@@ -193,6 +202,14 @@ mod tests {
         assert_eq!(values("context=1k..4k"), [1024, 2048, 4096]);
         assert_eq!(values("k=0..3"), [0, 1, 2, 3]);
         assert_eq!(values("batch=7..7"), [7]);
+    }
+
+    #[test]
+    fn a_shorter_draft_takes_the_first_acceptances() {
+        let list = Acceptance::Positions(vec![0.9, 0.8, 0.7]);
+        assert_eq!(first_positions(&list, 2), Acceptance::Positions(vec![0.9, 0.8]));
+        assert_eq!(first_positions(&list, 3), list);
+        assert_eq!(first_positions(&Acceptance::Constant(0.5), 2), Acceptance::Constant(0.5));
     }
 
     #[test]
