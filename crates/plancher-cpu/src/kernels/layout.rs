@@ -1,8 +1,8 @@
 //! Where the bytes of a packed tile lie. A tile holds [`TILE_ROWS`] rows side by side, so that one 512-bit vector
 //! has the same element of every row in its 16 lanes and no sum across lanes is ever needed.
 //!
-//! Quantised types: first the f16 scales of all blocks (`[block][scale][row]`, padded to 64 bytes), then the blocks.
-//! Inside a block come its parts in the order of [`parts`]: *planes* are bytes `[byte][row]`, *words* are groups of
+//! Quantised types: 64 bytes of f16 scales (`[scale][row]`, of one block with two scales or of two blocks with one),
+//! then these blocks, and so on; an odd last block has 32 unused bytes beside its scales. Inside a block come its parts in the order of [`parts`]: *planes* are bytes `[byte][row]`, *words* are groups of
 //! four bytes `[word][row][4]`, which is 64 bytes a word. A word of a stored row holds four consecutive elements (or
 //! two such quads, in the low and the high nibbles), because that is how the stored formats pair them.
 //!
@@ -31,7 +31,7 @@ pub(super) const F8_BYTES: usize = WORD + F8_COLUMNS * TILE_ROWS;
 
 /// A piece of a stored quantised block, by byte range within it.
 pub(super) enum Part {
-    /// An f16 scale at this byte; goes to the tile's header.
+    /// An f16 scale at this byte; goes before the block.
     Scale(usize),
     /// Bytes, packed as planes.
     Planes(usize, usize),
@@ -61,7 +61,7 @@ pub(super) const fn parts(dtype: DType) -> &'static [Part] {
     }
 }
 
-/// Scales of a block that lie in the header, in bytes for all rows.
+/// Bytes of a block's f16 scales for all rows.
 pub(super) const fn header_bytes(dtype: DType) -> usize {
     let (parts, mut bytes, mut i) = (parts(dtype), 0, 0);
     while i < parts.len() {
@@ -73,14 +73,18 @@ pub(super) const fn header_bytes(dtype: DType) -> usize {
     bytes
 }
 
-/// Bytes of a block outside the header, for all rows.
+/// Bytes of the rest of a block, for all rows.
 pub(super) const fn payload_bytes(dtype: DType) -> usize {
     dtype.block_bytes() * TILE_ROWS - header_bytes(dtype)
 }
 
-/// Bytes of the padded header of a tile of `blocks` blocks.
-pub(super) const fn padded_header(dtype: DType, blocks: usize) -> usize {
-    (blocks * header_bytes(dtype)).next_multiple_of(64)
+/// Where the scales and the rest of block `block` start in a tile. Memory is fastest as one ascending stream, so
+/// scales stand beside their blocks; in pairs where they are 32 bytes, so that everything else stays aligned.
+pub(super) const fn block_offsets(dtype: DType, block: usize) -> (usize, usize) {
+    let (header, payload) = (header_bytes(dtype), payload_bytes(dtype));
+    let together = 64 / header;
+    let start = block / together * (64 + together * payload);
+    (start + block % together * header, start + 64 + block % together * payload)
 }
 
 /// Bytes of a packed tile; `None` when `columns` is not a whole number of blocks or the size overflows.
@@ -92,7 +96,7 @@ pub(super) fn tile_bytes(dtype: DType, columns: usize) -> Option<usize> {
     };
     let rows = dtype.row_bytes(padded)?.checked_mul(TILE_ROWS)?;
     if dtype.is_quantized() {
-        // Only the header's padding comes on top of the stored bytes.
+        // Only the padding of the last scales comes on top of the stored bytes.
         rows.checked_next_multiple_of(64)
     } else if dtype == DType::F8_E4M3 {
         rows.checked_add(padded / F8_COLUMNS * WORD)

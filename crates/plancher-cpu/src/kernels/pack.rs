@@ -86,11 +86,12 @@ fn scale_at(view: &TensorView<'_>, row: usize, column: usize) -> f32 {
 
 fn pack_blocks(dtype: DType, columns: usize, rows: &[&[u8]; TILE_ROWS], out: &mut [u8]) {
     let blocks = columns / dtype.block_elements();
-    let header_bytes = layout::header_bytes(dtype);
-    let (header, payload) = out.split_at_mut(layout::padded_header(dtype, blocks));
-    header[blocks * header_bytes..].fill(0);
-    let outs = header.chunks_exact_mut(header_bytes).zip(payload.chunks_exact_mut(layout::payload_bytes(dtype)));
-    for (b, (header, payload)) in outs.enumerate() {
+    for b in 0..blocks {
+        let (header_at, payload_at) = layout::block_offsets(dtype, b);
+        let (header, payload) = out.split_at_mut(payload_at);
+        // Up to the end of the line, so that unused bytes become zero; the next block writes its own after that.
+        let header = &mut header[header_at..][..64 - header_at % 64];
+        header.fill(0);
         for (r, row) in rows.iter().enumerate() {
             let block = &row[b * dtype.block_bytes()..(b + 1) * dtype.block_bytes()];
             pack_block(dtype, block, r, header, payload);

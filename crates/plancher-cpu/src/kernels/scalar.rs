@@ -50,21 +50,16 @@ pub(super) const fn offset(dtype: DType) -> u8 {
 struct Tile<'a> {
     dtype: DType,
     bytes: &'a [u8],
-    header: usize,
 }
 
-impl<'a> Tile<'a> {
-    fn new(dtype: DType, columns: usize, bytes: &'a [u8]) -> Self {
-        Self { dtype, bytes, header: layout::padded_header(dtype, columns / dtype.block_elements()) }
-    }
-
+impl Tile<'_> {
     /// Elements `32 * index .. 32 * (index + 1)` of row `row`.
     fn block(self, row: usize, index: usize) -> Block {
         let subs = self.dtype.block_elements() / BLOCK;
         let (block, sub) = (index / subs, index % subs);
-        let payload_bytes = layout::payload_bytes(self.dtype);
-        let header = &self.bytes[block * layout::header_bytes(self.dtype)..];
-        let payload = &self.bytes[self.header + block * payload_bytes..][..payload_bytes];
+        let (header, payload) = layout::block_offsets(self.dtype, block);
+        let header = &self.bytes[header..];
+        let payload = &self.bytes[payload..][..layout::payload_bytes(self.dtype)];
         let (scales, minima) = scales(self.dtype, header, payload, row, sub);
         Block {
             quants: quants(self.dtype, payload, row, sub),
@@ -236,7 +231,7 @@ fn column_scale(dtype: DType, tile: &[u8], row: usize, column: usize) -> f32 {
 fn dot(dtype: DType, tile: &[u8], row: usize, input: &Input, token: usize) -> f32 {
     let columns = input.columns;
     if dtype.is_quantized() {
-        let tile = Tile::new(dtype, columns, tile);
+        let tile = Tile { dtype, bytes: tile };
         return (0..columns / BLOCK).fold(0.0, |sum, index| {
             let chunk = &input.integers[index * BLOCK / CHUNK * input.tokens + token];
             add_product(&tile.block(row, index), chunk, index % (CHUNK / BLOCK), sum)
@@ -288,7 +283,7 @@ pub(super) fn unpack_row(dtype: DType, tile: &[u8], row: usize, out: &mut [f32])
         }
         return;
     }
-    let tile = Tile::new(dtype, columns, tile);
+    let tile = Tile { dtype, bytes: tile };
     for (index, out) in out.chunks_exact_mut(BLOCK).enumerate() {
         let block = tile.block(row, index);
         for (k, out) in out.iter_mut().enumerate() {

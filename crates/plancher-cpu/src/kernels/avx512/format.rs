@@ -16,9 +16,7 @@ use crate::kernels::scalar;
 /// A quantised type at compile time.
 pub(super) trait Format {
     const DTYPE: DType;
-    /// Bytes of a block's scales in the tile's header.
-    const HEADER: usize = layout::header_bytes(Self::DTYPE);
-    /// Bytes of a block elsewhere.
+    /// Bytes of a block beside its f16 scales.
     const PAYLOAD: usize = layout::payload_bytes(Self::DTYPE);
     /// Groups of 32 elements in a block.
     const SUBS: usize = Self::DTYPE.block_elements() / BLOCK;
@@ -26,6 +24,8 @@ pub(super) trait Format {
     const OFFSET: u8 = scalar::offset(Self::DTYPE);
     /// Whether every 16 elements have their own scale, rather than every 32.
     const HALVES: bool = matches!(Self::DTYPE, DType::Q2_K | DType::Q3_K | DType::Q6_K);
+    /// Whether unpacking jumps between low and high bits of a block.
+    const SCATTERED: bool = matches!(Self::DTYPE, DType::Q3_K | DType::Q5_K | DType::Q6_K);
     /// Whether there are minima.
     const MINIMA: bool = matches!(Self::DTYPE, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K);
     /// Whether minima are stored to be added, rather than subtracted.
@@ -81,7 +81,7 @@ fn bits(x: __m512i, from: usize, to: usize, mask: i8) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn scales<F: Format>(header: *const u8, payload: *const u8) -> Scales {
-    // SAFETY: all offsets lie within the block's `F::HEADER` and `F::PAYLOAD` bytes.
+    // SAFETY: all offsets lie within the block's scales and its `F::PAYLOAD` bytes.
     unsafe {
         let scale = _mm512_cvtph_ps(_mm256_loadu_si256(header.cast()));
         let minimum =

@@ -34,7 +34,6 @@ pub(super) unsafe fn multiply_integer<F: Format>(
     stride: usize,
 ) {
     let groups = input.columns / BLOCK;
-    let header_bytes = layout::padded_header(F::DTYPE, groups / F::SUBS);
     let tile_bytes = tiles.len() / rows.div_ceil(TILE_ROWS);
     let mut panel = Panel {
         quads: [[_mm512_setzero_si512(); 8]; GROUPS],
@@ -48,9 +47,8 @@ pub(super) unsafe fn multiply_integer<F: Format>(
             // SAFETY: groups `first .. first + in_chunk` exist in the tile; the output is the caller's promise.
             unsafe {
                 for g in (0..in_chunk).step_by(F::SUBS) {
-                    let block = (first + g) / F::SUBS;
-                    let header = tile.as_ptr().add(block * F::HEADER);
-                    let payload = tile.as_ptr().add(header_bytes + block * F::PAYLOAD);
+                    let (header, payload) = layout::block_offsets(F::DTYPE, (first + g) / F::SUBS);
+                    let (header, payload) = (tile.as_ptr().add(header), tile.as_ptr().add(payload));
                     unpack::<F>(&mut panel, g, header, payload);
                 }
                 let mut output = Output::tile(out, stride, t, rows);
