@@ -7,17 +7,23 @@ use std::sync::LazyLock;
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State};
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, machinery};
 use regex::Regex;
 
-use super::json;
+use super::guard::{self, Program};
+use super::{charge, json};
 
 /// Where a template's idea of the time comes from.
 pub(crate) type Clock = fn() -> NaiveDateTime;
 
-/// Steps a rendering may take; creating 64 bytes counts as one. Real templates take some dozens a message.
-const FUEL: u64 = 5_000_000;
+/// Steps any rendering may take; creating 64 bytes counts as one.
+const FUEL: u64 = 500_000;
+/// Steps added for every value of the conversation. Templates take a few hundred a message, and some look back
+/// at all messages from every one.
+const FUEL_OF_VALUE: u64 = 2000;
+/// Steps added for every byte of its strings: a pass over a string costs a few hundredths.
+const FUEL_OF_BYTE: u64 = 4;
 /// Nesting of blocks, macros and includes.
 const RECURSION: usize = 200;
 
@@ -26,15 +32,14 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
-    environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    charge::bound(&mut environment);
     // Python: nothing can be iterated that has no items, and `none` is no empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // What a value prints is charged only once it is printed; a repeated list is small until then.
     environment.set_formatter(|output, state, value| {
-        charge_items(state, value, RECURSION)?;
+        charge::charge(state, value)?;
         minijinja::escape_formatter(output, state, value)
     });
     environment.add_filter("tojson", json::tojson);
@@ -51,22 +56,34 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
     environment
 }
 
-/// Takes one step of fuel for every item in `value`, nested ones included, down to `depth` levels.
-pub(super) fn charge_items(state: &State<'_, '_>, value: &Value, depth: usize) -> Result<(), Error> {
-    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
-        return Ok(());
-    }
-    let Some(depth) = depth.checked_sub(1) else {
-        return Err(Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply"));
+/// Fuel for a conversation: in proportion to what the caller gives, whatever the template does with it.
+pub(super) fn fuel(variables: &serde_json::Value) -> u64 {
+    let nested: u64 = match variables {
+        serde_json::Value::Array(items) => items.iter().map(fuel).sum(),
+        serde_json::Value::Object(map) => map.values().map(fuel).sum(),
+        serde_json::Value::String(text) => text.len() as u64 * FUEL_OF_BYTE,
+        _ => 0,
     };
-    for item in value.try_iter()? {
-        state.consume_fuel(1)?;
-        charge_items(state, &item, depth)?;
-        if value.kind() == ValueKind::Map {
-            charge_items(state, &value.get_item(&item)?, depth)?;
-        }
-    }
-    Ok(())
+    nested.saturating_add(FUEL_OF_VALUE)
+}
+
+/// Renders a template.
+pub(super) fn render(
+    environment: &Environment<'_>,
+    name: &str,
+    source: &str,
+    variables: &serde_json::Value,
+) -> Result<String, Error> {
+    let mut environment = environment.clone();
+    environment.set_fuel(Some(FUEL + fuel(variables)));
+    let program = guard::compile(name, source, environment.syntax())?;
+    let mut prompt = String::new();
+    let mut output = machinery::make_string_output(&mut prompt);
+    let variables = Value::from(Serde(variables));
+    let Program { instructions, blocks } = &program;
+    machinery::eval(&environment, instructions, variables, blocks, &mut output, AutoEscape::None)?;
+    drop(output);
+    Ok(prompt)
 }
 
 /// The template without `{% generation %}` marks, which only say what a loss would be computed on. They open a
@@ -83,7 +100,7 @@ pub(super) fn without_generation_tags(source: &str) -> Cow<'_, str> {
 /// A template's error in one line, with what caused it and the line of the template.
 pub(super) fn message(error: &Error) -> String {
     let mut message = match error.kind() {
-        ErrorKind::OutOfFuel => "takes more than 5,000,000 steps: it does not seem to end".to_owned(),
+        ErrorKind::OutOfFuel => "takes far more steps than the conversation needs: it does not seem to end".to_owned(),
         _ => error.detail().map_or_else(|| error.kind().to_string(), str::to_owned),
     };
     if let Some(line) = error.line() {

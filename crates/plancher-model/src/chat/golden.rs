@@ -78,3 +78,36 @@ fn prompts_equal_those_of_transformers() {
     assert!(wrong.is_empty(), "{} of {compared} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(compared >= 30, "only {compared} prompts were compared");
 }
+
+#[test]
+fn long_conversations_are_rendered() {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let data =
+        std::env::var_os("PLANCHER_TEST_DATA").map_or_else(|| manifest.join("../../target/test-data"), Into::into);
+    let turns = |count: usize, bytes: usize| -> Vec<Value> {
+        let role = |turn| if turn % 2 == 0 { "user" } else { "assistant" };
+        (0..count).map(|turn| serde_json::json!({"role": role(turn), "content": "word ".repeat(bytes / 5)})).collect()
+    };
+    let tool = serde_json::json!({"type": "function", "function": {"name": "find", "description": "Finds things.",
+        "parameters": {"type": "object", "properties": {"what": {"type": "string", "description": "a word"}}}}});
+    let mut rendered = 0;
+    for directory in [manifest.join("tests/data/chat"), data.join("templates")] {
+        for path in std::fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+            if path.extension().is_none_or(|extension| extension != "jinja") {
+                continue;
+            }
+            let templates = vec![(DEFAULT.to_owned(), std::fs::read_to_string(&path).unwrap())];
+            let template = ChatTemplate::new(&path, templates, Map::new(), clock);
+            for (messages, tools) in [(turns(1001, 100), 0), (turns(201, 20), 50), (turns(1, 4_000_000), 0)] {
+                let tools = (tools > 0).then(|| vec![tool.clone(); tools].into());
+                let options = ChatOptions { add_generation_prompt: true, tools, ..Default::default() };
+                match template.render(&messages, &options) {
+                    Ok(_) => rendered += 1,
+                    // Some take no tools, or want fields of their own; none may run out of steps.
+                    Err(error) => assert!(!error.to_string().contains("steps"), "{error}"),
+                }
+            }
+        }
+    }
+    assert!(rendered >= 6, "only {rendered} conversations were rendered");
+}

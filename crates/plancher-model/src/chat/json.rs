@@ -5,10 +5,7 @@ use std::fmt::Write as _;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-use super::environment::charge_items;
-
-/// Nesting of lists and objects.
-const MAX_DEPTH: usize = 128;
+use super::charge::charge;
 
 /// The arguments of `json.dumps` that templates use.
 struct Style {
@@ -49,7 +46,7 @@ pub(super) fn tojson(state: &State<'_, '_>, value: &Value, options: Kwargs) -> R
         key_separator,
     };
     options.assert_all_used()?;
-    charge_items(state, value, MAX_DEPTH)?;
+    charge(state, value)?;
     let mut output = String::new();
     style.write(value, 0, &mut output)?;
     Ok(output)

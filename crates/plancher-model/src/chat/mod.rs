@@ -1,16 +1,17 @@
 //! Chat templates: the Jinja program in a model's files that turns a conversation into one prompt, rendered as
 //! Hugging Face transformers renders it, byte for byte.
 
+mod charge;
 mod environment;
 #[cfg(test)]
 mod golden;
+mod guard;
 mod json;
 mod sources;
 
 use std::path::{Path, PathBuf};
 
 use minijinja::Environment;
-use minijinja::value::{Serde, Value as TemplateValue};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -96,9 +97,7 @@ impl ChatTemplate {
         ]);
         variables.extend(options.variables.clone());
         let source = environment::without_generation_tags(source);
-        self.environment
-            .template_from_named_str(name, &source)
-            .and_then(|template| template.render(TemplateValue::from(Serde(&variables))))
+        environment::render(&self.environment, name, &source, &Value::Object(variables))
             .map_err(|error| failed(environment::message(&error)))
     }
 
@@ -154,7 +153,9 @@ mod tests {
         insta::assert_snapshot!(render("{{ messages[0].content.frobnicate() }}"), @"`test.gguf`: `chat_template`: string has no method named frobnicate (line 1 of the template)");
         insta::assert_snapshot!(render("{% while true %}"), @"`test.gguf`: `chat_template`: unknown statement while (line 1 of the template)");
         insta::assert_snapshot!(render("{{ strftime_now('%') }}"), @"`test.gguf`: `chat_template`: strftime_now: `%` is not a time format (line 1 of the template)");
-        insta::assert_snapshot!(render(&"{{ (".repeat(2000)), @"`test.gguf`: `chat_template`: template exceeds maximum recursion limits (line 1 of the template)");
+        insta::assert_snapshot!(render(&format!("{{{{ {}", "(".repeat(400))), @"`test.gguf`: `chat_template`: template exceeds maximum recursion limits (line 1 of the template)");
+        insta::assert_snapshot!(render(&format!("\n{{{{ {}", "(".repeat(2000))), @"`test.gguf`: `chat_template`: an expression has more than 500 tokens (line 2 of the template)");
+        insta::assert_snapshot!(render("\n{% if 1 in [0] * 99999999 %}"), @"`test.gguf`: `chat_template`: repeating a list with `*` is not supported (line 2 of the template)");
     }
 
     fn from_directory(files: &[(&str, &str)]) -> std::result::Result<Option<String>, String> {

@@ -4,13 +4,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::guard::MAX_SOURCE;
 use super::{ChatTemplate, DEFAULT};
 use crate::json::read_optional;
 use crate::tokenizer::{read_config, token_text};
 use crate::{ModelError, Result};
-
-/// The longest template that is read, in bytes; real ones stay below 30 KiB.
-const MAX_TEMPLATE: u64 = 1 << 20;
 
 /// The time where the process runs.
 fn local_time() -> chrono::NaiveDateTime {
@@ -29,7 +27,7 @@ impl ChatTemplate {
         let config = read_config(&config_path)?;
         let special_tokens = special_tokens(&config);
         let path = directory.join("chat_template.jinja");
-        if let Some(bytes) = read_optional(&path, MAX_TEMPLATE)? {
+        if let Some(bytes) = read_optional(&path, MAX_SOURCE as u64)? {
             let source =
                 String::from_utf8(bytes).map_err(|_| ModelError::invalid(&path, "file", "is not UTF-8 text"))?;
             let templates = vec![(DEFAULT.to_owned(), source)];

@@ -183,3 +183,46 @@ impl From<Interrupted> for ModelError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_stalls_is_left_and_what_it_sent_is_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/file", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for (count, stream) in listener.incoming().map_while(std::result::Result::ok).enumerate() {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let ranges = lines.by_ref().map_while(std::result::Result::ok).take_while(|line| !line.is_empty());
+                let from = ranges.filter(|line| line.to_lowercase().starts_with("range:")).count() * 5;
+                let body = &b"0123456789"[from..];
+                let sent = if count == 0 { &body[..5] } else { &body[..0] };
+                let status = if from > 0 { "206 Partial Content" } else { "200 OK" };
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+                let mut stream = stream;
+                stream.write_all(&[head.as_bytes(), sent].concat()).unwrap();
+                // The connection stays open, and nothing more comes.
+                open.push(stream);
+            }
+        });
+        let settings = SourceSettings::from_variables(|_| None);
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("file");
+        let mut events = |_: crate::PullEvent<'_>| {};
+        let mut pulling = Pulling { events: &mut events, cancelled: &AtomicBool::new(false) };
+        let expected = Expected { url: &url, bytes: Some(10), sha256: None };
+        let client = Client::with_stall(&settings, Duration::from_millis(50));
+        let error = client.file(&expected, &target, &mut pulling).unwrap_err().to_string();
+        assert!(error.contains("timeout") && error.contains(&url), "{error}");
+        let kept: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let contents: Vec<_> = kept.iter().filter_map(|path| std::fs::read(path).ok()).collect();
+        assert!(!target.exists() && contents.contains(&b"01234".to_vec()), "{kept:?}");
+    }
+}
