@@ -1,5 +1,5 @@
 //! `cargo xtask test`: every test of the project with all that they need, on a fresh machine: fetches the public test
-//! data once (checked by hash), runs the workspace's tests, then the concurrency models that need a build of their own.
+//! data once (checked by hash), then runs the workspace's tests, the concurrency models among them.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 /// Fetches test data and runs all tests.
 pub(crate) fn run(root: &Path) -> Result<()> {
     step("test data", Command::new(root.join("tests/fetch")).current_dir(root))?;
-    step("tests", cargo(root).args(["test", "--workspace", "--no-fail-fast"]))?;
-    // Loom explores every interleaving of its models; it needs its own atomics compiled in, and optimisation.
-    step(
-        "loom models",
-        cargo(root)
-            .args(["test", "--release", "--package", "plancher-cpu", "--test", "loom", "--target-dir", "target/loom"])
-            .env("RUSTFLAGS", "--cfg loom"),
-    )
+    step("tests", cargo(root).args(["test", "--workspace", "--no-fail-fast"]))
 }
 
 fn cargo(root: &Path) -> Command {
