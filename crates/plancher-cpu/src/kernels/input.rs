@@ -93,7 +93,7 @@ impl Input {
         let integers = dtypes.iter().any(|dtype| dtype.is_quantized());
         let bf16 = bf16 && tokens > 1;
         let brains = bf16 && dtypes.iter().any(|&dtype| suits_bf16(dtype));
-        let floats = dtypes.iter().any(|&dtype| !dtype.is_quantized() && !(bf16 && suits_bf16(dtype)));
+        let floats = dtypes.iter().any(|&dtype| !(dtype.is_quantized() || bf16 && suits_bf16(dtype)));
         self.integers.resize(if integers { chunks } else { 0 }, IntegerChunk::ZERO);
         self.floats.resize(if floats { chunks } else { 0 }, FloatChunk::ZERO);
         self.brains.resize(if brains { chunks } else { 0 }, BrainChunk::ZERO);

@@ -37,6 +37,9 @@ pub(super) enum Part {
     Planes(usize, usize),
     /// Four-byte words, packed as words, every byte with this mask flipped.
     Words(usize, usize, u8),
+    /// Eight words from the first byte on and eight from the second on, alternating: low and high bits of the same
+    /// elements, which are unpacked together.
+    WordPairs(usize, usize),
     /// The fifth bits of 32 elements: a little-endian word whose bit `k` is element `k`'s. Packed as one word whose
     /// byte `k % 4` has it at bit `k / 4`.
     FifthBits(usize),
@@ -45,7 +48,7 @@ pub(super) enum Part {
 /// The parts of a block of `dtype` in packed order; empty for plain types. Signed elements are stored with their
 /// sign bit flipped, which makes them unsigned with an offset, as the integer dot products want them.
 pub(super) const fn parts(dtype: DType) -> &'static [Part] {
-    use Part::{FifthBits, Planes, Scale, Words};
+    use Part::{FifthBits, Planes, Scale, WordPairs, Words};
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 | DType::F8_E4M3 => &[],
         DType::Q8_0 => &[Scale(0), Words(2, 34, 0x80)],
@@ -54,10 +57,12 @@ pub(super) const fn parts(dtype: DType) -> &'static [Part] {
         DType::Q5_0 => &[Scale(0), FifthBits(2), Words(6, 22, 0)],
         DType::Q5_1 => &[Scale(0), Scale(2), FifthBits(4), Words(8, 24, 0)],
         DType::Q2_K => &[Scale(80), Scale(82), Planes(0, 16), Words(16, 80, 0)],
-        DType::Q3_K => &[Scale(108), Planes(96, 108), Words(0, 32, 0), Words(32, 96, 0)],
+        DType::Q3_K => &[Scale(108), Planes(96, 108), WordPairs(32, 0), Words(64, 96, 0)],
         DType::Q4_K => &[Scale(0), Scale(2), Planes(4, 16), Words(16, 144, 0)],
-        DType::Q5_K => &[Scale(0), Scale(2), Planes(4, 16), Words(16, 48, 0), Words(48, 176, 0)],
-        DType::Q6_K => &[Scale(208), Planes(192, 208), Words(0, 128, 0), Words(128, 192, 0)],
+        DType::Q5_K => &[Scale(0), Scale(2), Planes(4, 16), WordPairs(48, 16), Words(80, 176, 0)],
+        DType::Q6_K => {
+            &[Scale(208), Planes(192, 208), WordPairs(0, 128), Words(32, 64, 0), WordPairs(64, 160), Words(96, 128, 0)]
+        }
     }
 }
 

@@ -31,10 +31,9 @@ fn pack_tile(view: &TensorView<'_>, first_row: usize, out: &mut [u8]) {
     let rows: [&[u8]; TILE_ROWS] =
         std::array::from_fn(|r| if first_row + r < view.rows() { view.row(first_row + r) } else { &zeros });
     match view.dtype() {
-        DType::F32 => pack_columns::<4>(&rows, out),
+        // A word holds one column of F32, two of BF16.
+        DType::F32 | DType::BF16 => pack_columns::<4>(&rows, out),
         DType::F16 => pack_columns::<2>(&rows, out),
-        // A word holds two columns.
-        DType::BF16 => pack_columns::<4>(&rows, out),
         DType::F8_E4M3 => pack_f8(view, first_row, &rows, out),
         dtype => pack_blocks(dtype, view.columns(), &rows, out),
     }
@@ -118,6 +117,13 @@ fn pack_block(dtype: DType, block: &[u8], r: usize, mut header: &mut [u8], mut p
                     out[4 * r..4 * r + 4].copy_from_slice(&word.map(|byte| byte ^ flip));
                 }
                 payload = &mut payload[(end - start) * TILE_ROWS..];
+            }
+            Part::WordPairs(low, high) => {
+                for (i, pair) in payload[..16 * WORD].chunks_exact_mut(2 * WORD).enumerate() {
+                    pair[4 * r..][..4].copy_from_slice(&block[low + 4 * i..][..4]);
+                    pair[WORD + 4 * r..][..4].copy_from_slice(&block[high + 4 * i..][..4]);
+                }
+                payload = &mut payload[16 * WORD..];
             }
             Part::FifthBits(at) => {
                 let bits = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);

@@ -75,6 +75,8 @@ impl Tile<'_> {
 fn quants(dtype: DType, payload: &[u8], row: usize, sub: usize) -> [u8; BLOCK] {
     // Byte `k` of the words from `word` on that start at `offset`.
     let byte = |offset: usize, word: usize, k: usize| payload[offset + (word + k / 4) * WORD + row * 4 + k % 4];
+    // The same of the first (0) or second (1) words of pairs.
+    let paired = |offset: usize, which: usize, k: usize| payload[offset + (k / 4 * 2 + which) * WORD + row * 4 + k % 4];
     let nibble = |byte: u8, high: bool| if high { byte >> 4 } else { byte & 15 };
     let fifth = |k: usize| (byte(0, 0, k % 4) >> (k / 4) & 1) << 4;
     // For 256-element blocks of which every 128 elements share their words.
@@ -84,12 +86,19 @@ fn quants(dtype: DType, payload: &[u8], row: usize, sub: usize) -> [u8; BLOCK] {
         DType::Q4_0 | DType::Q4_1 => nibble(byte(0, 0, k % 16), k >= 16),
         DType::Q5_0 | DType::Q5_1 => nibble(byte(WORD, 0, k % 16), k >= 16) | fifth(k),
         DType::Q4_K => nibble(byte(192, sub / 2 * 8, k), sub % 2 == 1),
-        DType::Q5_K => nibble(byte(704, sub / 2 * 8, k), sub % 2 == 1) | (byte(192, 0, k) >> sub & 1) << 4,
-        DType::Q6_K => {
-            nibble(byte(256, half * 16 + quarter % 2 * 8, k), quarter >= 2)
-                | (byte(2304, half * 8, k) >> (2 * quarter) & 3) << 4
+        DType::Q5_K => {
+            let low = if sub < 2 { paired(192, 0, k) } else { byte(192, 8 + sub / 2 * 8, k) };
+            nibble(low, sub % 2 == 1) | (paired(192, 1, k) >> sub & 1) << 4
         }
-        DType::Q3_K => (byte(704, half * 8, k) >> (2 * quarter) & 3) | (byte(192, 0, k) >> sub & 1) << 2,
+        DType::Q6_K => {
+            let start = 256 + half * 24 * WORD;
+            let low = if quarter % 2 == 0 { paired(start, 0, k) } else { byte(start, 16, k) };
+            nibble(low, quarter >= 2) | (paired(start, 1, k) >> (2 * quarter) & 3) << 4
+        }
+        DType::Q3_K => {
+            let low = if half == 0 { paired(192, 0, k) } else { byte(192, 16, k) };
+            (low >> (2 * quarter) & 3) | (paired(192, 1, k) >> sub & 1) << 2
+        }
         DType::Q2_K => byte(256, half * 8, k) >> (2 * quarter) & 3,
         DType::F32 | DType::F16 | DType::BF16 | DType::F8_E4M3 => unreachable!("{dtype} has no quants"),
     })
@@ -110,7 +119,7 @@ fn scales(dtype: DType, header: &[u8], payload: &[u8], row: usize, sub: usize) -
                 (plane(sub) & 63, plane(sub + 4) & 63)
             } else {
                 let low = plane(sub + 4);
-                (low & 15 | (plane(sub - 4) >> 2 & 48), low >> 4 | (plane(sub) >> 2 & 48))
+                (low & 0x0F | (plane(sub - 4) >> 2 & 0x30), low >> 4 | (plane(sub) >> 2 & 0x30))
             };
             ([d * f32::from(scale); 2], [half(1) * f32::from(minimum); 2])
         }

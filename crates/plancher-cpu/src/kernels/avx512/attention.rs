@@ -104,6 +104,7 @@ unsafe fn attend_rows<const N: usize>(
             for (r, part) in parts.iter_mut().enumerate() {
                 *part = _mm512_mul_ps(_mm512_loadu_ps(sums.add(r * n + d)), _mm512_set1_ps(factors[r]));
             }
+            #[expect(clippy::needless_range_loop, reason = "the position is the second index of every row's weights")]
             for position in 0..ATTENTION_CHUNK {
                 let value = load(values.as_ptr().add(position * n + d));
                 for (r, part) in parts.iter_mut().enumerate() {

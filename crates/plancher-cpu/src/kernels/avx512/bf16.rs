@@ -117,7 +117,7 @@ unsafe fn apply<const N: usize>(
         for (k, weights) in panel.iter().enumerate() {
             let weights: __m512bh = std::mem::transmute(*weights);
             for (t, sum) in sums.iter_mut().enumerate() {
-                let pair = _mm512_set1_epi32(chunks[t].0.as_ptr().cast::<i32>().add(first + k).read());
+                let pair = _mm512_set1_epi32((&raw const chunks[t]).cast::<i32>().add(first + k).read());
                 *sum = _mm512_dpbf16_ps(*sum, weights, std::mem::transmute::<__m512i, __m512bh>(pair));
             }
         }

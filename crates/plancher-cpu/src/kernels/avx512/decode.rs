@@ -2,19 +2,15 @@
 //! delivers.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
-    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sllv_epi32,
+    __m512, __m512i, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
+    _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_sllv_epi32,
 };
 
 use super::Output;
 use super::format::{Format, Scales, for_each_sub, quads, scales};
 use crate::kernels::input::{BLOCK, CHUNK, Input, IntegerChunk};
 use crate::kernels::layout::{self, TILE_ROWS};
-
-/// How far ahead of its use a line is asked for, in bytes, in formats whose blocks are not read in ascending order.
-/// For the others the hardware alone is faster.
-const PREFETCH: usize = 4096;
 
 /// # Safety
 /// As [`crate::kernels::Kernels::multiply`], for one token; the machine has the instructions.
@@ -23,18 +19,13 @@ pub(super) unsafe fn decode<F: Format>(tiles: &[u8], rows: usize, input: &Input,
     let blocks = input.columns / F::DTYPE.block_elements();
     let tile_bytes = tiles.len() / rows.div_ceil(TILE_ROWS);
     for (t, tile) in tiles.chunks_exact(tile_bytes).enumerate() {
-        // SAFETY: the tile holds `blocks` blocks; prefetches may leave the tile, reads do not. `F::SUBS`
+        // SAFETY: the tile holds `blocks` blocks. `F::SUBS`
         // groups a block, eight a chunk: `columns / 32` groups in all, so the chunk exists.
         unsafe {
             let mut sum = _mm512_setzero_ps();
             for b in 0..blocks {
                 let (header, payload) = layout::block_offsets(F::DTYPE, b);
                 let (header, payload) = (tile.as_ptr().add(header), tile.as_ptr().add(payload));
-                if F::SCATTERED {
-                    for line in 0..F::PAYLOAD / 64 {
-                        _mm_prefetch::<_MM_HINT_T0>(payload.wrapping_add(PREFETCH + line * 64).cast());
-                    }
-                }
                 let first = b * F::SUBS;
                 let chunk = input.integers.get_unchecked(first / (CHUNK / BLOCK));
                 let scales = scales::<F>(header, payload);
@@ -94,8 +85,8 @@ unsafe fn add_product<F: Format>(
             dots[1] = correction::<F>(negative_sum(1));
         }
         for (half, dot) in dots.iter_mut().enumerate() {
-            for i in 4 * half..4 * half + 4 {
-                *dot = _mm512_dpbusd_epi32(*dot, quads[i], quad_of(chunk, index * 8 + i));
+            for (i, &quad) in quads.iter().enumerate().skip(4 * half).take(4) {
+                *dot = _mm512_dpbusd_epi32(*dot, quad, quad_of(chunk, index * 8 + i));
             }
         }
         if F::HALVES {

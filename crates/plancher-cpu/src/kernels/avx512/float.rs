@@ -39,14 +39,13 @@ impl Plain for F32 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     unsafe fn columns(pointer: *const u8) -> [__m512; STEP] {
-        let pointer = pointer.cast::<f32>();
         // SAFETY: the caller's promise.
         unsafe {
             [
-                _mm512_loadu_ps(pointer),
-                _mm512_loadu_ps(pointer.add(16)),
-                _mm512_loadu_ps(pointer.add(32)),
-                _mm512_loadu_ps(pointer.add(48)),
+                _mm512_loadu_ps(pointer.cast()),
+                _mm512_loadu_ps(pointer.add(WORD).cast()),
+                _mm512_loadu_ps(pointer.add(2 * WORD).cast()),
+                _mm512_loadu_ps(pointer.add(3 * WORD).cast()),
             ]
         }
     }

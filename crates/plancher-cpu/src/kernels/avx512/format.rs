@@ -10,22 +10,18 @@ use std::arch::x86_64::{
 use plancher_model::DType;
 
 use crate::kernels::input::BLOCK;
-use crate::kernels::layout::{self, SCALE, TILE_ROWS, WORD};
+use crate::kernels::layout::{SCALE, TILE_ROWS, WORD};
 use crate::kernels::scalar;
 
 /// A quantised type at compile time.
 pub(super) trait Format {
     const DTYPE: DType;
-    /// Bytes of a block beside its f16 scales.
-    const PAYLOAD: usize = layout::payload_bytes(Self::DTYPE);
     /// Groups of 32 elements in a block.
     const SUBS: usize = Self::DTYPE.block_elements() / BLOCK;
     /// What is subtracted from stored quants, as a power of two.
     const OFFSET: u8 = scalar::offset(Self::DTYPE);
     /// Whether every 16 elements have their own scale, rather than every 32.
     const HALVES: bool = matches!(Self::DTYPE, DType::Q2_K | DType::Q3_K | DType::Q6_K);
-    /// Whether unpacking jumps between low and high bits of a block.
-    const SCATTERED: bool = matches!(Self::DTYPE, DType::Q3_K | DType::Q5_K | DType::Q6_K);
     /// Whether there are minima.
     const MINIMA: bool = matches!(Self::DTYPE, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K);
     /// Whether minima are stored to be added, rather than subtracted.
@@ -81,7 +77,7 @@ fn bits(x: __m512i, from: usize, to: usize, mask: i8) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn scales<F: Format>(header: *const u8, payload: *const u8) -> Scales {
-    // SAFETY: all offsets lie within the block's scales and its `F::PAYLOAD` bytes.
+    // SAFETY: all offsets lie within the block's scales and its payload.
     unsafe {
         let scale = _mm512_cvtph_ps(_mm256_loadu_si256(header.cast()));
         let minimum =
@@ -167,7 +163,7 @@ pub(super) unsafe fn quads<F: Format, const S: usize>(payload: *const u8) -> [__
     let mut quads = [_mm512_setzero_si512(); 8];
     let (half, quarter) = (S / 4, S % 4);
     for (i, quad) in quads.iter_mut().enumerate() {
-        // SAFETY: all offsets lie within the block's `F::PAYLOAD` bytes.
+        // SAFETY: all offsets lie within the block's payload.
         let word = |offset: usize, index: usize| unsafe { load(payload, offset + index * WORD) };
         *quad = match F::DTYPE {
             DType::Q8_0 => word(0, i),
@@ -177,14 +173,17 @@ pub(super) unsafe fn quads<F: Format, const S: usize>(payload: *const u8) -> [__
             }
             DType::Q4_K => bits(word(192, S / 2 * 8 + i), S % 2 * 4, 0, 15),
             DType::Q5_K => {
-                _mm512_or_si512(bits(word(704, S / 2 * 8 + i), S % 2 * 4, 0, 15), bits(word(192, i), S, 4, 16))
+                let low = word(192, if S < 2 { 2 * i } else { 8 + S / 2 * 8 + i });
+                _mm512_or_si512(bits(low, S % 2 * 4, 0, 15), bits(word(192, 2 * i + 1), S, 4, 16))
             }
-            DType::Q6_K => _mm512_or_si512(
-                bits(word(256, half * 16 + quarter % 2 * 8 + i), quarter / 2 * 4, 0, 15),
-                bits(word(2304, half * 8 + i), 2 * quarter, 4, 48),
-            ),
+            DType::Q6_K => {
+                let start = 256 + half * 24 * WORD;
+                let low = word(start, if quarter % 2 == 0 { 2 * i } else { 16 + i });
+                _mm512_or_si512(bits(low, quarter / 2 * 4, 0, 15), bits(word(start, 2 * i + 1), 2 * quarter, 4, 48))
+            }
             DType::Q3_K => {
-                _mm512_or_si512(bits(word(704, half * 8 + i), 2 * quarter, 0, 3), bits(word(192, i), S, 2, 4))
+                let low = word(192, if half == 0 { 2 * i } else { 16 + i });
+                _mm512_or_si512(bits(low, 2 * quarter, 0, 3), bits(word(192, 2 * i + 1), S, 2, 4))
             }
             DType::Q2_K => bits(word(256, half * 8 + i), 2 * quarter, 0, 3),
             _ => unreachable!(),

@@ -81,7 +81,7 @@ unsafe fn unpack<F: Format>(panel: &mut Panel, g: usize, header: *const u8, payl
         let scales = scales::<F>(header, payload);
         for_each_sub!(F, S => {
             panel.quads[g + S] = quads::<F, S>(payload);
-            for half in 0..1 + usize::from(F::HALVES) {
+            for half in 0..=usize::from(F::HALVES) {
                 panel.scales[g + S][half] = scales.scale::<F>(S, half);
                 if F::MINIMA {
                     panel.minima[g + S][half] = scales.minimum::<F>(S, half);
@@ -115,7 +115,7 @@ unsafe fn apply<F: Format, const N: usize>(
     }
     for g in 0..groups {
         let (quads, scales, minima) = (&panel.quads[g], &panel.scales[g], &panel.minima[g]);
-        for half in 0..1 + usize::from(F::HALVES) {
+        for half in 0..=usize::from(F::HALVES) {
             let mut dots = [_mm512_setzero_si512(); N];
             if F::OFFSET != 0 {
                 for (t, dot) in dots.iter_mut().enumerate() {

@@ -29,7 +29,7 @@ pub(super) fn multiply(isa: Isa, matrix: &Matrix, tiles: &[u8], x: &[f32], token
     // SAFETY: `out` has a whole row of `stride` for every token.
     unsafe { kernels.multiply(dtype, tiles, rows, &input, out.as_mut_ptr(), stride) };
     let (values, rest): (Vec<&[f32]>, Vec<&[f32]>) = out.chunks_exact(stride).map(|row| row.split_at(rows)).unzip();
-    assert!(rest.concat().iter().all(|&value| value == f32::MAX), "wrote beyond the rows");
+    assert!(rest.concat().iter().all(|value| value.to_bits() == f32::MAX.to_bits()), "wrote beyond the rows");
     values.concat()
 }
 
