@@ -22,7 +22,7 @@ pub use error::EngineError;
 pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
 pub use hash::hash_logits;
 pub use measure::DecodeReport;
-pub use perplexity::{Perplexity, perplexity};
+pub use perplexity::{LEAST_WINDOW, Perplexity, perplexity};
 pub use reference::ReferenceBackend;
 pub use sequence::{Prefill, Sequence};
 pub use shape::{KV_FORMAT, model_shape};

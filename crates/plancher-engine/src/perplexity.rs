@@ -9,6 +9,9 @@ use crate::{Backend, EngineError, LogitsOf, Result};
 /// Positions whose logits are kept at a time: bounds memory at 64 rows of the vocabulary.
 const SLICE: usize = 64;
 
+/// The fewest tokens of a window.
+pub const LEAST_WINDOW: usize = 4;
+
 /// A running or final estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Perplexity {
@@ -26,7 +29,7 @@ pub struct Perplexity {
 /// estimate after each window and the number of windows, and returns false to stop there.
 ///
 /// # Errors
-/// When there are fewer than two windows of tokens, the window is less than 4 or more than the backend's capacity,
+/// When there are fewer than two windows of tokens, the window is less than [`LEAST_WINDOW`] or more than the backend's capacity,
 /// or a token is unknown; when the backend fails.
 pub fn perplexity(
     backend: &mut dyn Backend,
@@ -35,7 +38,7 @@ pub fn perplexity(
     begin_token: Option<u32>,
     progress: &mut dyn FnMut(Perplexity, usize) -> bool,
 ) -> Result<Perplexity> {
-    if window < 4 {
+    if window < LEAST_WINDOW {
         return Err(EngineError::Parameter { name: "context", expected: "at least 4", value: window.to_string() });
     }
     if window > backend.capacity() {

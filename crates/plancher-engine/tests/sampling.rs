@@ -178,3 +178,14 @@ fn a_penalty_moves_greedy_away_from_what_occurred() {
     sampler.observe(1);
     assert_eq!(sampler.sample(&logits), Some(1));
 }
+
+#[test]
+fn no_penalty_turns_finite_logits_into_ones_that_are_refused() {
+    for (repetition_penalty, logits) in [(1e-38, [5.0, 4.0, -1.0]), (1e38, [-5.0, -4.0, -6.0])] {
+        let mut sampler =
+            Sampler::new(SamplingParams { repetition_penalty, ..SamplingParams::default() }).expect("in range");
+        (0..3).for_each(|token| sampler.observe(token));
+        assert!(sampler.sample(&logits).is_some(), "{repetition_penalty}");
+        assert_eq!(sampler.sample(&[f32::INFINITY, 1.0, 1.0]), None, "the model's own are");
+    }
+}

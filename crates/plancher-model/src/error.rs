@@ -14,6 +14,14 @@ pub enum ModelError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The operating system refused to write a file.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// A field of a file has a value that cannot be right.
     #[error("`{}`: `{}`: {}", path.display(), one_line(field), one_line(problem))]
     Invalid {
@@ -79,6 +87,11 @@ impl ModelError {
     /// Shorthand for [`ModelError::Io`].
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
+    }
+
+    /// Shorthand for [`ModelError::Write`].
+    pub fn write(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Write { path: path.into(), source }
     }
 }
 

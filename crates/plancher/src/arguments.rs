@@ -19,7 +19,7 @@ pub(crate) struct ModelOption {
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
     /// Worker threads [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", value_parser = worker_count, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
     /// Positions of the context: prompt and answer together [default: the model's, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -74,6 +74,17 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
         Ok(0) => Err("must be 1 or more".to_owned()),
         Ok(value) => Ok(value),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The most workers that a program is scheduled for.
+pub(crate) const MOST_WORKERS: usize = 256;
+
+/// A number of worker threads.
+pub(crate) fn worker_count(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        workers if workers > MOST_WORKERS => Err(format!("must be at most {MOST_WORKERS}")),
+        workers => Ok(workers),
     }
 }
 

@@ -20,10 +20,10 @@ pub(crate) struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-A MODEL is a path to a GGUF file or to a Hugging Face directory, the name of a preset (`plancher pull` lists them), or
-`org/name[@revision]` in the Hugging Face cache (HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN are honoured).
+A MODEL is a path to a GGUF file or to a Hugging Face directory, the name of a preset (`plancher pull` lists them), \
+or `org/name[@revision]` in the Hugging Face cache (HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN are honoured).
 
-Results go to standard output; progress, statistics and messages to standard error. Exit status: 0 done (also when
+Results go to standard output; progress, statistics and messages to standard error. Exit status: 0 done (also when \
 Ctrl-C ended a generation: what was produced is kept), 1 failed, 2 wrong usage. NO_COLOR turns colour off.";
 
 /// Options of every command.

@@ -10,6 +10,11 @@ use clap::error::ErrorKind;
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
+/// Ctrl-C before there was anything to show: exit status 130.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
 /// An `anyhow` error that ends the program with status 2.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
@@ -25,6 +30,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     say(&message(error));
+    if error.is::<Interrupted>() {
+        return ExitCode::from(crate::interrupt::STATUS);
+    }
     if error.chain().any(<dyn std::error::Error>::is::<Usage>) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 

@@ -7,7 +7,7 @@ static CANCEL: AtomicBool = AtomicBool::new(false);
 static ARMED: AtomicBool = AtomicBool::new(false);
 
 /// Exit status of a program ended by Ctrl-C, as shells report it.
-const INTERRUPTED: i32 = 130;
+pub(crate) const STATUS: u8 = 130;
 
 /// While this lives, the first Ctrl-C sets [`Interruptible::flag`] instead of ending the program.
 pub(crate) struct Interruptible(());
@@ -23,7 +23,7 @@ impl Interruptible {
         INSTALL.call_once(|| {
             result = ctrlc::set_handler(|| {
                 if !ARMED.load(Ordering::SeqCst) || CANCEL.swap(true, Ordering::SeqCst) {
-                    std::process::exit(INTERRUPTED);
+                    std::process::exit(STATUS.into());
                 }
             });
         });

@@ -7,17 +7,19 @@ use serde::Serialize;
 
 /// Writes `text` to standard output and shows it at once.
 pub(crate) fn text(text: &str) -> io::Result<()> {
+    write(&[text])
+}
+
+fn write(parts: &[&str]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    let written = parts.iter().try_for_each(|part| stdout.write_all(part.as_bytes())).and_then(|()| stdout.flush());
+    // The kind stays: a closed pipe is not a failure.
+    written.map_err(|error| io::Error::new(error.kind(), format!("standard output: {error}")))
 }
 
 /// Writes a line to standard output.
 pub(crate) fn line(line: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(line.as_bytes())?;
-    stdout.write_all(b"\n")?;
-    stdout.flush()
+    write(&[line, "\n"])
 }
 
 /// Writes `value` to standard output as indented JSON.

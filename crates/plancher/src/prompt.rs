@@ -58,7 +58,7 @@ fn read_stdin() -> anyhow::Result<String> {
 pub(crate) fn tokenizer(model: &Model) -> anyhow::Result<&Tokenizer> {
     model.tokenizer.as_ref().ok_or_else(|| {
         let path = model.path.display();
-        usage(format!("`{path}` has no tokenizer, so text cannot be read or shown: give token ids with `--ids`"))
+        usage(format!("`{path}` has no tokenizer, so text cannot be read or shown: give token ids with `--ids` (`perplexity`: `--ids-file`)"))
     })
 }
 

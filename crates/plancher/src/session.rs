@@ -45,6 +45,15 @@ pub(crate) fn context(model: &Model, requested: Option<usize>) -> anyhow::Result
     }
 }
 
+/// Refuses to compute more positions than the model was made for; `what` needs them.
+pub(crate) fn check_positions(model: &Model, what: &str, positions: usize) -> anyhow::Result<()> {
+    let most = model.config.context_length;
+    if positions <= most {
+        return Ok(());
+    }
+    Err(usage(format!("{what} takes {positions} positions, but the model was made for at most {most}")))
+}
+
 /// Makes the program executor of `model`.
 pub(crate) fn executor(model: &Arc<Model>, threads: Option<usize>, context: usize) -> anyhow::Result<Executor> {
     let started = std::time::Instant::now();

@@ -9,7 +9,8 @@ pub(crate) fn markdown(header: &[&str], left: usize, rows: &[Vec<String>]) -> St
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column < left { format!(" {cell:<width$} ") } else { format!(" {cell:>width$} ") }
+            let space = " ".repeat(width.saturating_sub(cell.chars().count()));
+            if column < left { format!(" {cell}{space} ") } else { format!(" {space}{cell} ") }
         });
         format!("|{}|\n", cells.collect::<Vec<_>>().join("|"))
     };
@@ -29,6 +30,15 @@ pub(crate) fn fields(fields: &[(&str, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_cell_may_be_longer_than_a_format_width() {
+        // `{:<width$}` panics from 65,536 on; `--logprobs 49152` makes such a cell.
+        let long = "x".repeat(70_000);
+        let table = super::markdown(&["a"], 1, &[vec![long.clone()], vec!["b".to_owned()]]);
+        assert!(table.contains(&format!("| {long} |")));
+        assert!(table.lines().all(|line| line.len() == 70_004));
+    }
+
     #[test]
     fn columns_line_up() {
         let rows = [vec!["pp512".to_owned(), "12.5".to_owned()], vec!["tg128 @ d64".to_owned(), "3".to_owned()]];

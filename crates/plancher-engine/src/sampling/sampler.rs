@@ -71,7 +71,9 @@ impl Sampler {
         for &token in &self.seen {
             if let Some(logit) = self.penalized.get_mut(token as usize) {
                 let penalty = params.repetition_penalty;
-                *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                let scaled = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                // A finite logit stays finite whatever the penalty, so that only the model's own can be refused.
+                *logit = if logit.is_finite() { scaled.clamp(f32::MIN, f32::MAX) } else { scaled };
             }
         }
         self.selection.choose(&self.penalized, params, &mut self.random)

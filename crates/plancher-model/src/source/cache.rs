@@ -45,7 +45,7 @@ impl CachedRepository {
         }
         let path = self.root.join("refs").join(revision);
         create_parent(&path)?;
-        std::fs::write(&path, commit).map_err(|e| ModelError::io(&path, e))
+        std::fs::write(&path, commit).map_err(|e| ModelError::write(&path, e))
     }
 
     /// Makes `file` of a snapshot point to a blob.
@@ -62,7 +62,11 @@ impl CachedRepository {
         let linked = std::os::unix::fs::symlink(format!("{up}blobs/{hash}"), &path);
         #[cfg(not(unix))]
         let linked = std::fs::copy(self.blob(hash), &path).map(|_| drop(up));
-        linked.map_err(|e| ModelError::io(&path, e))
+        match linked {
+            // Another pull of the same repository was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
+            linked => linked.map_err(|e| ModelError::write(&path, e)),
+        }
     }
 }
 
@@ -74,7 +78,7 @@ pub(super) fn is_commit(text: &str) -> bool {
 /// Creates the directory a file lies in.
 pub(super) fn create_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent() else { return Ok(()) };
-    std::fs::create_dir_all(parent).map_err(|e| ModelError::io(parent, e))
+    std::fs::create_dir_all(parent).map_err(|e| ModelError::write(parent, e))
 }
 
 /// The files below a directory, as paths relative to it with `/`, sorted.

@@ -10,7 +10,7 @@ use ureq::http::{Response, StatusCode};
 
 use super::pull::Pulling;
 use super::settings::SourceSettings;
-use super::store::{PartialFile, cancelled};
+use super::store::{PartialFile, cancelled, is_complete};
 use crate::{ModelError, Result};
 
 /// How long a connection may take to come about.
@@ -90,12 +90,15 @@ impl<'s> Client<'s> {
         response.body_mut().with_config().limit(LARGEST).read_to_vec().map_err(|e| failed(url, e.to_string()))
     }
 
-    /// Fetches a file to `target`, unless it is there.
+    /// Fetches a file to `target`, unless it is there. One of another size is replaced.
     pub(super) fn file(&self, expected: &Expected<'_>, target: &Path, pulling: &mut Pulling<'_>) -> Result<()> {
-        if target.exists() {
+        if is_complete(target, expected.bytes) {
             return Ok(());
         }
         let mut partial = PartialFile::open(target, true, pulling.cancelled)?;
+        if partial.is_superfluous(expected.bytes) {
+            return Ok(());
+        }
         if expected.bytes.is_some_and(|bytes| partial.length() > bytes) {
             partial.restart()?;
         }

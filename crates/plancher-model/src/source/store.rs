@@ -36,6 +36,11 @@ pub(super) fn cancelled(what: &Path) -> ModelError {
     ModelError::Fetch { what: what.display().to_string(), problem: "cancelled".to_owned() }
 }
 
+/// Whether `path` is a file of that size (or, when it is not known, any file).
+pub(super) fn is_complete(path: &Path, bytes: Option<u64>) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && bytes.is_none_or(|bytes| bytes == metadata.len()))
+}
+
 /// `path` with `.suffix` behind its name.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -49,11 +54,11 @@ impl PartialFile {
     pub(super) fn open(target: &Path, resume: bool, stop: &AtomicBool) -> Result<Self> {
         create_parent(target)?;
         let lock_path = beside(target, ".lock");
-        let lock = File::create(&lock_path).map_err(|e| ModelError::io(&lock_path, e))?;
+        let lock = File::create(&lock_path).map_err(|e| ModelError::write(&lock_path, e))?;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::Error(error)) => return Err(ModelError::io(&lock_path, error)),
+                Err(TryLockError::Error(error)) => return Err(ModelError::write(&lock_path, error)),
                 Err(TryLockError::WouldBlock) if stop.load(Ordering::Relaxed) => return Err(cancelled(target)),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(100)),
             }
@@ -61,7 +66,7 @@ impl PartialFile {
         let partial = beside(target, ".incomplete");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(!resume);
-        let file = options.open(&partial).map_err(|e| ModelError::io(&partial, e))?;
+        let file = options.open(&partial).map_err(|e| ModelError::write(&partial, e))?;
         let mut opened =
             Self { target: target.to_owned(), partial, file, hasher: Sha256::new(), length: 0, _lock: lock };
         opened.hash_existing(stop)?;
@@ -88,9 +93,20 @@ impl PartialFile {
         self.length
     }
 
+    /// Whether the target is there by now, of the size `bytes`: another process may have fetched it while this one
+    /// waited for the lock. What was written is then removed.
+    pub(super) fn is_superfluous(&self, bytes: Option<u64>) -> bool {
+        let there = is_complete(&self.target, bytes);
+        if there {
+            let _ = std::fs::remove_file(&self.partial);
+            let _ = std::fs::remove_file(beside(&self.target, ".lock"));
+        }
+        there
+    }
+
     /// Throws away what was written.
     pub(super) fn restart(&mut self) -> Result<()> {
-        let file = File::create(&self.partial).map_err(|e| ModelError::io(&self.partial, e))?;
+        let file = File::create(&self.partial).map_err(|e| ModelError::write(&self.partial, e))?;
         self.file = file;
         self.hasher = Sha256::new();
         self.length = 0;
@@ -99,7 +115,7 @@ impl PartialFile {
 
     /// Appends bytes.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|e| ModelError::io(&self.partial, e))?;
+        self.file.write_all(bytes).map_err(|e| ModelError::write(&self.partial, e))?;
         self.hasher.update(bytes);
         self.length += bytes.len() as u64;
         Ok(())
@@ -118,8 +134,8 @@ impl PartialFile {
         if let Some(expected) = sha256.filter(|expected| *expected != found) {
             return Err(wrong(format!("its SHA-256 is `{found}` instead of `{expected}`; it was removed")));
         }
-        self.file.sync_all().map_err(|e| ModelError::io(&self.partial, e))?;
-        std::fs::rename(&self.partial, &self.target).map_err(|e| ModelError::io(&self.target, e))?;
+        self.file.sync_all().map_err(|e| ModelError::write(&self.partial, e))?;
+        std::fs::rename(&self.partial, &self.target).map_err(|e| ModelError::write(&self.target, e))?;
         let _ = std::fs::remove_file(beside(&self.target, ".lock"));
         Ok(())
     }

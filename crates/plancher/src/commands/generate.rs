@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use plancher_engine::{FinishReason, Generation, Request};
+use plancher_engine::{EngineError, FinishReason, Generation, Request};
 use plancher_model::{ChatMessage, Model};
 use serde::Serialize;
 
@@ -98,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let prompt = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
     let model = session::open_model(&arguments.model.model)?;
     let request = request(arguments, &model, prompt)?;
+    fits(&model, request.prompt.len(), session::context(&model, arguments.run.context)?)?;
     let mut sequence = session::sequence(&model, &arguments.run)?;
 
     let answer = answer::produce(&model, &mut sequence, &request, started, !arguments.json)?;
@@ -115,6 +116,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     output::note(&answer.summary());
     Ok(())
+}
+
+/// Refuses a prompt longer than `context` before the weights are packed for it.
+fn fits(model: &Model, prompt: usize, context: usize) -> anyhow::Result<()> {
+    if prompt <= context {
+        return Ok(());
+    }
+    let most = model.config.context_length;
+    let hint = if prompt < most { format!("; `--context` can be up to {most}") } else { String::new() };
+    Err(anyhow::anyhow!(EngineError::PromptTooLong { prompt, context }.to_string() + &hint))
 }
 
 fn request(arguments: &Arguments, model: &Model, prompt: Prompt) -> anyhow::Result<Request> {

@@ -8,7 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use plancher_engine::LogitsOf;
 
-use crate::failure::usage;
+use crate::failure::{Interrupted, usage};
+use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Progress;
 use crate::prompt::{self, Prompt};
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     executor: ExecutorKind,
     /// Worker threads of the program executor [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = crate::arguments::count)]
+    #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count)]
     threads: Option<usize>,
 }
 
@@ -57,14 +58,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(token) = ids.iter().find(|&&token| token as usize >= vocab_size) {
         return Err(usage(format!("token {token} is not in the model's vocabulary of {vocab_size}")));
     }
-    session::context(&model, Some(ids.len()))?;
+    session::check_positions(&model, "the input", ids.len())?;
     let mut backend = session::backend(&model, arguments.executor, arguments.threads, ids.len())?;
 
+    let interruptible = Interruptible::begin()?;
     let mut writer = Writer::create(&arguments.out, &ids, vocab_size)?;
     let mut progress = Progress::count("logits");
     let mut done = 0;
     for slice in ids.chunks(SLICE) {
         writer.write(backend.prefill(slice, LogitsOf::All, &mut |_| true).map_err(|error| anyhow::anyhow!(error))?)?;
+        if interruptible.is_cancelled() {
+            return Err(Interrupted.into());
+        }
         done += slice.len();
         progress.set(done as u64, ids.len() as u64);
     }
@@ -73,15 +78,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A safetensors file that is written row by row beside its final name, and moved there when complete.
-struct Writer<'a> {
-    path: &'a Path,
-    partial: PathBuf,
+/// A safetensors file that is written row by row: beside its final name, and moved there when complete; or, into
+/// what is there and is no regular file (a pipe, `/dev/stdout`), directly.
+struct Writer {
+    path: PathBuf,
+    partial: Option<PathBuf>,
     file: BufWriter<File>,
 }
 
-impl<'a> Writer<'a> {
-    fn create(path: &'a Path, ids: &[u32], vocab_size: usize) -> anyhow::Result<Self> {
+impl Writer {
+    fn create(path: &Path, ids: &[u32], vocab_size: usize) -> anyhow::Result<Self> {
         let (n, ids_bytes) = (ids.len(), ids.len() * size_of::<i64>());
         let logits_bytes = n.checked_mul(vocab_size).and_then(|n| n.checked_mul(size_of::<f32>()));
         let end = logits_bytes.and_then(|bytes| bytes.checked_add(ids_bytes)).context("the logits are too large")?;
@@ -92,10 +98,18 @@ impl<'a> Writer<'a> {
         .to_string();
         // The format wants the data to begin at a multiple of 8.
         header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-        let mut name = path.file_name().with_context(|| format!("`{}` is not a file name", path.display()))?.to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        let file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
+        // The file that a link leads to is replaced, not the link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let partial = if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            None
+        } else {
+            let name = path.file_name().with_context(|| format!("`{}` is not a file name", path.display()))?;
+            let mut name = name.to_owned();
+            name.push(".partial");
+            Some(path.with_file_name(name))
+        };
+        let written = partial.as_ref().unwrap_or(&path);
+        let file = File::create(written).with_context(|| format!("cannot write `{}`", written.display()))?;
         let mut writer = Self { path, partial, file: BufWriter::new(file) };
         let ids: Vec<u8> = ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect();
         for bytes in [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &ids] {
@@ -105,7 +119,7 @@ impl<'a> Writer<'a> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.file.write_all(bytes).with_context(|| format!("cannot write `{}`", self.partial.display()))
+        self.file.write_all(bytes).with_context(|| format!("cannot write `{}`", self.path.display()))
     }
 
     fn write(&mut self, logits: &[f32]) -> anyhow::Result<()> {
@@ -114,14 +128,19 @@ impl<'a> Writer<'a> {
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
-        self.file.flush().with_context(|| format!("cannot write `{}`", self.partial.display()))?;
-        std::fs::rename(&self.partial, self.path).with_context(|| format!("cannot write `{}`", self.path.display()))
+        let moved = self.file.flush().and_then(|()| match &self.partial {
+            Some(partial) => std::fs::rename(partial, &self.path),
+            None => Ok(()),
+        });
+        moved.with_context(|| format!("cannot write `{}`", self.path.display()))
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for Writer {
     fn drop(&mut self) {
-        // After `finish` there is nothing by that name.
-        let _ = std::fs::remove_file(&self.partial);
+        if let Some(partial) = &self.partial {
+            // After `finish` there is nothing by that name.
+            let _ = std::fs::remove_file(partial);
+        }
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use plancher_engine::perplexity;
 use serde::Serialize;
 
-use crate::arguments::{count, parse_ids};
+use crate::arguments::{count, parse_ids, worker_count};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     ids_file: Option<PathBuf>,
     /// Tokens of a window
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = count)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = window)]
     context: usize,
     /// Score only the first N windows
     #[arg(long, value_name = "N", value_parser = count)]
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     executor: ExecutorKind,
     /// Worker threads of the program executor [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = count)]
+    #[arg(short, long, value_name = "N", value_parser = worker_count)]
     threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -52,6 +52,16 @@ struct Output {
     estimate: plancher_engine::Perplexity,
     context: usize,
     seconds: f64,
+}
+
+/// A window's tokens: its second half must hold a token to score and one to score it from.
+fn window(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        window if window < plancher_engine::LEAST_WINDOW => {
+            Err(format!("must be {} or more", plancher_engine::LEAST_WINDOW))
+        }
+        window => Ok(window),
+    }
 }
 
 /// Runs the command.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plancher_model::{ModelName, PRESETS, PullEvent, Pulling, SourceSettings};
 
+use crate::failure::Interrupted;
 use crate::interrupt::Interruptible;
 use crate::output;
 use crate::progress::Progress;
@@ -57,5 +58,8 @@ fn fetch(name: &str, settings: &SourceSettings) -> anyhow::Result<PathBuf> {
         }
     };
     let pulling = Pulling { events: &mut events, cancelled: interruptible.flag() };
-    Ok(plancher_model::pull(name, settings, pulling)?)
+    match plancher_model::pull(name, settings, pulling) {
+        Err(_) if interruptible.is_cancelled() => Err(Interrupted.into()),
+        pulled => Ok(pulled?),
+    }
 }

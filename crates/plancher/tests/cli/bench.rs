@@ -54,6 +54,9 @@ fn a_trace_has_a_row_a_worker_and_its_table_adds_up() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("trace.json");
     let text = run(&[&SMALL[..], &["-d", "8", "--trace", path.to_str().expect("UTF-8")]].concat()).ok();
+    // JSON stays JSON with a trace.
+    let json = run(&[&SMALL[..], &["--trace", path.to_str().expect("UTF-8"), "-o", "json"]].concat()).json();
+    assert_eq!(json.as_array().map(Vec::len), Some(2));
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
     let events = trace["traceEvents"].as_array().expect("events");
     for worker in 0..2 {

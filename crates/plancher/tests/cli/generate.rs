@@ -28,6 +28,13 @@ fn a_seed_decides_what_is_drawn() {
 }
 
 #[test]
+fn more_logprobs_than_tokens_are_all_of_them() {
+    let table = run(&["generate", "-m", LLAMA, "--ids", "1", "-n", "1", "--logprobs", "100000"]).ok();
+    let row = table.lines().last().expect("a row");
+    assert_eq!(row.matches("\"\" -").count(), 513, "the token and the vocabulary of 512");
+}
+
+#[test]
 fn json_has_every_documented_key() {
     let value = run(&["generate", "-m", LLAMA, "--ids", "1 2 3", "-n", "4", "--json", "--logprobs", "2"]).json();
     let keys: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -79,7 +86,7 @@ fn the_context_bounds_prompt_and_answer() {
     assert_eq!(value["finish_reason"], "length");
     assert_eq!(value["ids"].as_array().map(Vec::len), Some(3));
     let error = run(&["generate", "-m", LLAMA, "--ids", "1,2,3", "--context", "2"]).error(1);
-    assert_eq!(error, "plancher: the prompt has 3 tokens but the context holds 2");
+    assert_eq!(error, "plancher: the prompt has 3 tokens but the context holds 2; `--context` can be up to 2048");
 }
 
 #[test]

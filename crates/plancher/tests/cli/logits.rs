@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::common::{LLAMA, root, run};
+use crate::common::{LLAMA, command, root, run};
 
 /// The tensors of a safetensors file, as f64.
 fn read(path: &Path) -> HashMap<String, Vec<f64>> {
@@ -52,6 +52,53 @@ fn both_executors_write_the_golden_logits() {
     }
     // Nothing but the results is left.
     assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 6);
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_no_regular_file_is_written_to_and_links_are_followed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let logits = |path: &Path| run(&["logits", LLAMA, "--ids", "1,2", "--out", path.to_str().expect("UTF-8")]);
+    let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+    std::fs::write(&file, "old").expect("writable");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    logits(&link).ok();
+    assert!(link.is_symlink() && read(&file).contains_key("logits"));
+
+    // A pipe stays a pipe and gets the bytes. (A device in its place would be replaced just the same.)
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let from = pipe.clone();
+    let reader = std::thread::spawn(move || std::fs::read(from));
+    logits(&pipe).ok();
+    let came = reader.join().expect("no panic").expect("bytes came");
+    assert_eq!(came, std::fs::read(file).expect("a file"));
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupt_ends_with_the_shells_status() {
+    use std::io::Read;
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let ids = ["1"; 2048].join(",");
+    let mut child = command(&["logits", LLAMA, "--ids", &ids, "--out", pipe.to_str().expect("UTF-8")])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // The first byte shows that it writes; it cannot end before the other 4 MB are read.
+    let mut reader = std::fs::File::open(&pipe).expect("opened");
+    reader.read_exact(&mut [0]).expect("a byte");
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let _ = std::io::copy(&mut reader, &mut std::io::sink());
+    let mut message = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut message).expect("UTF-8");
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
+    assert_eq!(message, "plancher: interrupted\n");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use plancher_engine::{BenchCase, CpuBackend, DecodeReport, Sequence, bench, mode
 use plancher_model::Model;
 
 use self::report::Row;
-use crate::arguments::{DEFAULT_MODEL, List, count, parse_list};
+use crate::arguments::{DEFAULT_MODEL, List, MOST_WORKERS, count, parse_list};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
 use crate::progress::Progress;
-use crate::session;
+use crate::{output, session};
 
 /// Measure prompt and decode speed, as llama-bench does, and the fraction of the machine's read ceiling reached
 ///
@@ -52,8 +52,8 @@ pub(crate) struct Arguments {
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// Write a trace of one decoded token (of the first model, thread count and depth) for ui.perfetto.dev, and print
-    /// where its time went
+    /// Write a trace of one decoded token (of the first model, thread count and depth; the median of nine) for
+    /// ui.perfetto.dev, and print where its time went
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -88,19 +88,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let threads: Vec<Option<usize>> = match List::concat(&arguments.threads) {
         list if list.is_empty() => vec![None],
-        list if list.contains(&0) => return Err(usage("`--threads` must be 1 or more")),
+        list if list.iter().any(|&threads| threads == 0 || threads > MOST_WORKERS) => {
+            return Err(usage(format!("`--threads` must be between 1 and {MOST_WORKERS}")));
+        }
         list => list.into_iter().map(Some).collect(),
     };
     let interruptible = Interruptible::begin()?;
     let mut rows = Vec::new();
     'models: for (model_index, argument) in arguments.model.iter().enumerate() {
         let model = session::open_model(argument)?;
-        session::context(&model, Some(context))?;
+        session::check_positions(&model, "the longest test", context)?;
         for (threads_index, &threads) in threads.iter().enumerate() {
             let mut executor = session::executor(&model, threads, context.max(2))?;
             if let (Some(path), 0, 0) = (&arguments.trace, model_index, threads_index) {
                 let depth = List::concat(&arguments.n_depth).first().copied().unwrap_or(0);
-                trace::run(&mut executor, depth.min(context.max(2) - 2), path)?;
+                let table = trace::run(&mut executor, depth.min(context.max(2) - 2), path)?;
+                // Beside results for a program to read it would be in the way.
+                match arguments.output {
+                    Format::Md => output::text(&table)?,
+                    _ => output::note(table.trim_end()),
+                }
             }
             let workers = executor.workers();
             let mut sequence = Sequence::new(Box::new(CpuBackend::new(executor)));
@@ -110,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 }
                 let row = measure(&model, &mut sequence, case, arguments.repetitions, workers, &interruptible)?;
                 if arguments.output == Format::Jsonl {
-                    crate::output::line(&serde_json::to_string(&row)?)?;
+                    output::line(&serde_json::to_string(&row)?)?;
                 }
                 rows.push(row);
             }

@@ -14,27 +14,50 @@ use serde_json::{Value, json};
 
 use crate::{output, table};
 
-/// Decodes one token at `depth` and writes its trace.
-pub(super) fn run(executor: &mut Executor, depth: usize, path: &Path) -> anyhow::Result<()> {
+/// Tokens that are traced, so that the one shown is not one that something else on the machine disturbed.
+const TRACED: usize = 9;
+
+/// Decodes a token at `depth` several times and writes the trace of median duration; returns
+/// the table.
+pub(super) fn run(executor: &mut Executor, depth: usize, path: &Path) -> anyhow::Result<String> {
     let vocab_size = executor.vocab_size() as u32;
     let mut random = Random::new(1);
     let tokens: Vec<u32> = (0..depth.max(1)).map(|_| random.below(vocab_size)).collect();
     executor.truncate(0);
     executor.prefill(&tokens, LogitsOf::Last, &mut |_| true)?;
     let token = random.below(vocab_size);
-    // One untraced step first, so that the traced one finds everything warm.
+    // One untraced step first, so that the traced ones find everything warm.
     executor.decode(token)?;
-    executor.truncate(tokens.len());
-    let (_, trace) = executor.decode_traced(token)?;
+    let mut traces = Vec::with_capacity(TRACED);
+    for _ in 0..TRACED {
+        executor.truncate(tokens.len());
+        traces.push(executor.decode_traced(token)?.1);
+    }
     executor.truncate(0);
+    let (shortest, longest) = extremes(&traces);
+    let trace = median(traces);
     write(&trace, path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    output::text(&summary(&trace))?;
     output::note(&format!(
-        "wrote a trace of {} events to `{}`: open it at ui.perfetto.dev",
+        "wrote a trace of {} events to `{}`: open it at ui.perfetto.dev (the median of {TRACED} tokens, which took {:.1} \
+         to {:.1} us)",
         trace.events.len(),
-        path.display()
+        path.display(),
+        shortest.as_secs_f64() * 1e6,
+        longest.as_secs_f64() * 1e6,
     ));
-    Ok(())
+    Ok(summary(&trace))
+}
+
+/// The shortest and the longest duration.
+fn extremes(traces: &[StepTrace]) -> (Duration, Duration) {
+    let durations = traces.iter().map(|trace| trace.duration);
+    (durations.clone().min().unwrap_or_default(), durations.max().unwrap_or_default())
+}
+
+/// The trace of median duration; `traces` is not empty.
+fn median(mut traces: Vec<StepTrace>) -> StepTrace {
+    traces.sort_by_key(|trace| trace.duration);
+    traces.swap_remove(traces.len() / 2)
 }
 
 /// The name of an operation without its layer.
@@ -155,6 +178,14 @@ mod tests {
             event(1, Operation::Attention { layer: 0 }, Some(9), 12, 31),
         ];
         StepTrace { events, duration: us(40) }
+    }
+
+    #[test]
+    fn a_disturbed_token_is_not_the_one_that_is_kept() {
+        let lasting = |us| StepTrace { duration: Duration::from_micros(us), ..trace() };
+        let traces: Vec<StepTrace> = [40, 900, 38, 41, 39].map(lasting).into();
+        assert_eq!(extremes(&traces), (Duration::from_micros(38), Duration::from_micros(900)));
+        assert_eq!(median(traces).duration, Duration::from_micros(40));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use plancher_cpu::{Machine, Options};
 use serde::Serialize;
 
 use self::gpu::Gpu;
-use crate::arguments::count;
+use crate::arguments::worker_count;
 use crate::output::bytes;
 use crate::progress::Progress;
 use crate::{output, table};
@@ -20,7 +20,7 @@ use crate::{output, table};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Most threads to measure with [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = count)]
+    #[arg(short, long, value_name = "N", value_parser = worker_count)]
     threads: Option<usize>,
     /// Do not measure
     #[arg(long)]
