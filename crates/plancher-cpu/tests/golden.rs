@@ -3,7 +3,7 @@
 mod common;
 
 use common::{GOLDENS, GoldenFile, argmax, executor, golden, options, prefill_all, relative_error};
-use plancher_cpu::kernels::Kernels;
+use plancher_cpu::kernels::{Isa, Kernels};
 use plancher_cpu::{Executor, LogitsOf, Options};
 
 /// The bar of the fast executors. Weights are bf16; the cache is f16, and prefill may round its inputs to bf16.
@@ -77,11 +77,14 @@ fn gemma3() {
     compare_with("gemma3");
 }
 
+/// Every instruction set of this machine, with prompts in pieces.
 #[test]
-fn scalar_kernels_and_small_chunks() {
-    for name in GOLDENS {
-        let kernels = Kernels::with_isa(plancher_cpu::kernels::Isa::Scalar).unwrap();
-        let options = Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) };
-        compare(name, &mut executor(&golden(name), &options));
+fn instruction_sets_and_small_chunks() {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        for name in GOLDENS {
+            let kernels = Kernels::with_isa(isa).unwrap();
+            let options = Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) };
+            compare(name, &mut executor(&golden(name), &options));
+        }
     }
 }

@@ -53,6 +53,11 @@ impl Kernels {
                 // SAFETY: an instruction set that the machine lacks cannot be constructed; lengths checked above.
                 unsafe { super::avx512::attend(rows, keys, values, mask) }
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 if n.is_multiple_of(8) => {
+                // SAFETY: as above.
+                unsafe { super::avx2::attend(rows, keys, values, mask) }
+            }
             _ => attend(rows, keys, values, mask),
         }
     }

@@ -7,19 +7,22 @@ use super::Kernels;
 pub enum Isa {
     /// Plain Rust, the reference.
     Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
     /// AVX-512 F, BW, DQ, VL, VNNI (BF16 where present).
     Avx512,
 }
 
 impl Isa {
     /// Every instruction set, the preferred ones last.
-    pub const ALL: [Self; 2] = [Self::Scalar, Self::Avx512];
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
 
     /// The name that `PLANCHER_ISA` and reports use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }
     }
@@ -30,9 +33,11 @@ impl Isa {
         match self {
             Self::Scalar => true,
             #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => super::avx2::is_available(),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512 => super::avx512::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx512 => false,
+            Self::Avx2 | Self::Avx512 => false,
         }
     }
 }

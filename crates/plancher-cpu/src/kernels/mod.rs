@@ -3,7 +3,12 @@
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+#[expect(non_camel_case_types, reason = "formats are named as everywhere")]
+mod format;
 mod input;
 mod isa;
 mod layout;
@@ -48,6 +53,9 @@ impl Kernels {
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::prepare(x, input) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { avx2::prepare(x, input) },
             _ => scalar::prepare(x, input),
         }
     }
@@ -80,6 +88,9 @@ impl Kernels {
             // SAFETY: the caller's promise, passed on; an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::multiply(dtype, tiles, rows, input, out, stride) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { avx2::multiply(dtype, tiles, rows, input, out, stride) },
             // SAFETY: the caller's promise, passed on.
             _ => unsafe { scalar::multiply(dtype, tiles, rows, input, out, stride) },
         }

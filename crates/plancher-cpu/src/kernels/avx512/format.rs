@@ -9,37 +9,8 @@ use std::arch::x86_64::{
 
 use plancher_model::DType;
 
-use crate::kernels::input::BLOCK;
+use crate::kernels::format::Format;
 use crate::kernels::layout::{SCALE, TILE_ROWS, WORD};
-use crate::kernels::scalar;
-
-/// A quantised type at compile time.
-pub(super) trait Format {
-    const DTYPE: DType;
-    /// Groups of 32 elements in a block.
-    const SUBS: usize = Self::DTYPE.block_elements() / BLOCK;
-    /// What is subtracted from stored quants, as a power of two.
-    const OFFSET: u8 = scalar::offset(Self::DTYPE);
-    /// Whether every 16 elements have their own scale, rather than every 32.
-    const HALVES: bool = matches!(Self::DTYPE, DType::Q2_K | DType::Q3_K | DType::Q6_K);
-    /// Whether there are minima.
-    const MINIMA: bool = matches!(Self::DTYPE, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K);
-    /// Whether minima are stored to be added, rather than subtracted.
-    const MINIMA_ADDED: bool = matches!(Self::DTYPE, DType::Q4_1 | DType::Q5_1);
-}
-
-macro_rules! formats {
-    ($($name:ident)*) => {
-        $(
-            pub(super) struct $name;
-
-            impl Format for $name {
-                const DTYPE: DType = DType::$name;
-            }
-        )*
-    };
-}
-formats!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K);
 
 /// The scales of a block: factors for all of it, and for K-quants 8-bit factors of its parts, 16 rows each.
 #[derive(Clone, Copy)]
@@ -191,24 +162,3 @@ pub(super) unsafe fn quads<F: Format, const S: usize>(payload: *const u8) -> [__
     }
     quads
 }
-
-/// Runs `$body` with `$sub` as a constant for every group of a block of `$format`.
-macro_rules! for_each_sub {
-    ($format:ty, $sub:ident => $body:block) => {
-        for_each_sub!(@one $sub 0 $body);
-        if <$format>::SUBS == 8 {
-            for_each_sub!(@one $sub 1 $body);
-            for_each_sub!(@one $sub 2 $body);
-            for_each_sub!(@one $sub 3 $body);
-            for_each_sub!(@one $sub 4 $body);
-            for_each_sub!(@one $sub 5 $body);
-            for_each_sub!(@one $sub 6 $body);
-            for_each_sub!(@one $sub 7 $body);
-        }
-    };
-    (@one $sub:ident $value:literal $body:block) => {{
-        const $sub: usize = $value;
-        $body
-    }};
-}
-pub(super) use for_each_sub;

@@ -9,7 +9,8 @@ use std::arch::x86_64::{
 
 use super::Output;
 use super::decode::{correction, quad_of};
-use super::format::{Format, for_each_sub, quads, scales};
+use super::format::{quads, scales};
+use crate::kernels::format::{Format, for_each_sub};
 use crate::kernels::input::{BLOCK, CHUNK, Input, IntegerChunk};
 use crate::kernels::layout::{self, TILE_ROWS};
 

@@ -4,7 +4,6 @@ mod attention;
 mod bf16;
 mod decode;
 mod float;
-#[expect(non_camel_case_types, reason = "formats are named as everywhere")]
 mod format;
 mod integer;
 mod prepare;
@@ -15,6 +14,7 @@ use std::arch::x86_64::__mmask16;
 
 use plancher_model::DType;
 
+use super::format::with_format;
 use super::input::{Input, suits_bf16};
 use super::layout::TILE_ROWS;
 
@@ -56,25 +56,6 @@ impl Output {
         // SAFETY: the first of the tile's rows exists.
         Self { out: unsafe { out.add(tile * TILE_ROWS) }, stride, mask: ((1_u32 << left) - 1) as __mmask16 }
     }
-}
-
-/// Calls `$function::<$format>` with the [`format::Format`] of a quantised type.
-macro_rules! with_format {
-    ($dtype:expr, $function:ident($($argument:expr),*)) => {
-        match $dtype {
-            DType::Q8_0 => $function::<format::Q8_0>($($argument),*),
-            DType::Q4_0 => $function::<format::Q4_0>($($argument),*),
-            DType::Q4_1 => $function::<format::Q4_1>($($argument),*),
-            DType::Q5_0 => $function::<format::Q5_0>($($argument),*),
-            DType::Q5_1 => $function::<format::Q5_1>($($argument),*),
-            DType::Q2_K => $function::<format::Q2_K>($($argument),*),
-            DType::Q3_K => $function::<format::Q3_K>($($argument),*),
-            DType::Q4_K => $function::<format::Q4_K>($($argument),*),
-            DType::Q5_K => $function::<format::Q5_K>($($argument),*),
-            DType::Q6_K => $function::<format::Q6_K>($($argument),*),
-            DType::F32 | DType::F16 | DType::BF16 | DType::F8_E4M3 => unreachable!("plain types go elsewhere"),
-        }
-    };
 }
 
 /// See [`super::Kernels::multiply`].
