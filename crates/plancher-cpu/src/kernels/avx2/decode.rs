@@ -114,8 +114,7 @@ pub(super) fn add_scaled<F: Format>(
     }
     if F::MINIMA {
         let minimum = minimum();
-        let input_sum =
-            if F::HALVES { chunk.scaled_half_sums[2 * index + half] } else { chunk.scaled_sums[index] };
+        let input_sum = if F::HALVES { chunk.scaled_half_sums[2 * index + half] } else { chunk.scaled_sums[index] };
         let input_sum = _mm256_set1_ps(input_sum);
         for (lane, sum) in sums.iter_mut().enumerate() {
             *sum = if F::MINIMA_ADDED {

@@ -3,8 +3,8 @@
 use std::arch::x86_64::{
     _mm_add_epi64, _mm_cvtsi128_si32, _mm_sad_epu8, _mm_set1_epi8, _mm_setzero_si128, _mm_unpackhi_epi64,
     _mm_xor_si128, _mm256_andnot_ps, _mm256_castsi256_si128, _mm256_cvtps_epi32, _mm256_extracti128_si256,
-    _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32,
-    _mm256_permutevar8x32_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_storeu_si256,
+    _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permutevar8x32_epi32,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_storeu_si256,
 };
 
 use super::vector::largest;

@@ -42,10 +42,7 @@ unsafe fn load(pointer: *const u8, offset: usize) -> Words {
 pub(super) unsafe fn load_halves(pointer: *const u8) -> Floats {
     // SAFETY: the caller's promise.
     unsafe {
-        [
-            _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())),
-            _mm256_cvtph_ps(_mm_loadu_si128(pointer.add(16).cast())),
-        ]
+        [_mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())), _mm256_cvtph_ps(_mm_loadu_si128(pointer.add(16).cast()))]
     }
 }
 

@@ -5,7 +5,7 @@ use plancher_program::TileLayout;
 use proptest::prelude::*;
 
 use super::random::{Matrix, Random, matrix};
-use crate::kernels::{Input, Isa, Kernels, TILE_ROWS};
+use crate::kernels::{Input, Isa, Kernels, TILE_ROWS, layout};
 
 pub(super) fn pack(matrix: &Matrix) -> Vec<u8> {
     let kernels = Kernels::with_isa(Isa::Scalar).unwrap();
@@ -20,8 +20,12 @@ pub(super) fn pack(matrix: &Matrix) -> Vec<u8> {
 
 /// `(tokens, rows)`, computed into a wider output whose other elements must stay as they were.
 pub(super) fn multiply(isa: Isa, matrix: &Matrix, tiles: &[u8], x: &[f32], tokens: usize) -> Vec<f32> {
+    multiply_tiles(isa, matrix.tensor.dtype, tiles, matrix.tensor.rows, x, tokens)
+}
+
+fn multiply_tiles(isa: Isa, dtype: DType, tiles: &[u8], rows: usize, x: &[f32], tokens: usize) -> Vec<f32> {
     let kernels = Kernels::with_isa(isa).unwrap();
-    let (dtype, rows, columns) = (matrix.tensor.dtype, matrix.tensor.rows, matrix.tensor.columns);
+    let columns = x.len() / tokens;
     let mut input = Input::default();
     kernels.prepare(x, tokens, columns, &[dtype], &mut input);
     let stride = rows + 3;
@@ -139,6 +143,31 @@ proptest! {
                     let relative = if tokens > 1 && matches!(dtype, DType::BF16 | DType::F8_E4M3) { 4e-3 } else { 1e-6 };
                     let (value, expected) = (out[token * rows + row], reference[token * rows + row]);
                     prop_assert!((value - expected).abs() <= relative * magnitude, "{} {}", value, expected);
+                }
+            }
+        }
+    }
+}
+
+/// The largest and smallest quants times the largest inputs: no intermediate sum may overflow or saturate.
+#[test]
+fn extreme_quants_agree() {
+    let columns = 512;
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_quantized()) {
+        let tile_bytes = layout::tile_bytes(dtype, columns).unwrap();
+        for byte in [0x00, 0x7F, 0x80, 0xFF] {
+            let mut tile = vec![byte; tile_bytes];
+            for block in 0..columns / dtype.block_elements() {
+                // Scales that are numbers.
+                tile[layout::block_offsets(dtype, block).0..][..layout::header_bytes(dtype)].fill(0x11);
+            }
+            for x in [vec![1.0; 5 * columns], vec![-1.0; 5 * columns]] {
+                for tokens in [1, 5] {
+                    let product = |isa| multiply_tiles(isa, dtype, &tile, TILE_ROWS, &x[..tokens * columns], tokens);
+                    let reference = product(Isa::Scalar);
+                    for isa in others() {
+                        assert_eq!(product(isa), reference, "{isa} {dtype} {byte:#x}");
+                    }
                 }
             }
         }
