@@ -97,7 +97,7 @@ class Comparison:
         """Both engines' perplexity on one text: the check that the fast path computes the same model."""
         options = self.options
         ours = json.loads(run([options.plancher, "perplexity", options.model, options.text, "--threads", self.threads,
-                               "--window", "512", "--windows", str(options.windows), "--json"]))["perplexity"]
+                               "--context", "512", "--chunks", str(options.windows), "--json"]))["perplexity"]
         done = subprocess.run([f"{options.llama}/llama-perplexity", "-m", options.model, "-f", options.text, "-c",
                                "512", "--chunks", str(options.windows), "-t", self.threads],
                               capture_output=True, text=True)

@@ -77,8 +77,15 @@ impl Kernels {
                 let isa = Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or(IsaError::Unknown { name })?;
                 Self::with_isa(isa)
             }
-            None => Ok(Self { isa: Isa::ALL.into_iter().rfind(|isa| isa.is_available()).unwrap_or(Isa::Scalar) }),
+            None => Ok(Self::best()),
         }
+    }
+
+    /// The best instruction set of this machine, whatever the environment says: for work whose results are the same
+    /// bits on all of them.
+    #[must_use]
+    pub fn best() -> Self {
+        Self { isa: Isa::ALL.into_iter().rfind(|isa| isa.is_available()).unwrap_or(Isa::Scalar) }
     }
 
     /// The kernels of `isa`.

@@ -6,6 +6,7 @@ mod attention;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod exponential;
 #[cfg(target_arch = "x86_64")]
 #[expect(non_camel_case_types, reason = "formats are named as everywhere")]
 mod format;
@@ -21,6 +22,7 @@ mod vector;
 use plancher_model::DType;
 
 pub use attention::{ATTENTION_CHUNK, AttentionRows};
+pub use exponential::exponential;
 pub use input::Input;
 pub use isa::{Isa, IsaError};
 pub use layout::TILE_ROWS;

@@ -1,10 +1,29 @@
 //! Finding the largest of many logits without sorting them: the vocabulary is cut into blocks, one vector pass keeps
-//! each block's maximum, and whatever follows looks only into blocks that can hold an answer.
+//! each block's maximum, from which follows a threshold that only few logits reach; those are collected, and a selection
+//! among them finds the last one to keep. Candidates stay in the order of tokens, so that what is drawn does not depend
+//! on how a selection orders its elements.
 
 use std::cmp::Ordering;
 
+use plancher_cpu::kernels::{Kernels, exponential};
+
 /// Logits of a block.
 pub(crate) const BLOCK: usize = 64;
+
+/// Values compared side by side.
+const LANES: usize = 16;
+
+/// Logits of the parts whose maxima bound the k-th largest logit where blocks are too few.
+const SMALL_PART: usize = 8;
+
+/// Memory that one choice after another uses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Buffers {
+    tokens: Vec<u32>,
+    logits: Vec<f32>,
+    candidates: Vec<Candidate>,
+    weighted: Vec<(Candidate, f32)>,
+}
 
 /// A token that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,22 +43,29 @@ impl Candidate {
 /// Writes each block's maximum into `maxima`, `(ceil(logits / BLOCK))`; NaN is skipped (a block of nothing else gives
 /// minus infinity). Returns the maximum of all.
 pub(crate) fn block_maxima(logits: &[f32], maxima: &mut Vec<f32>) -> f32 {
-    const LANES: usize = 16;
     maxima.clear();
-    maxima.extend(logits.chunks(BLOCK).map(|block| {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = if x > *lane { x } else { *lane };
-            }
-        }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
+    maxima.extend(logits.chunks(BLOCK).map(maximum));
+    maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The largest value that is not NaN.
+fn maximum(values: &[f32]) -> f32 {
+    lane_maxima(values).into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The largest values that are not NaN of those whose index is the lane's modulo the number of lanes.
+fn lane_maxima(values: &[f32]) -> [f32; LANES] {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
             *lane = if x > *lane { x } else { *lane };
         }
-        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
-    }));
-    maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane = if x > *lane { x } else { *lane };
+    }
+    lanes
 }
 
 /// The first token whose logit is `max`, the maximum of all.
@@ -51,36 +77,81 @@ pub(crate) fn first_of(logits: &[f32], maxima: &[f32], max: f32) -> Option<u32> 
 }
 
 /// Collects every token whose logit is at least `threshold`, in the order of tokens.
-pub(crate) fn at_least(logits: &[f32], maxima: &[f32], threshold: f32, out: &mut Vec<Candidate>) {
+pub(crate) fn at_least(logits: &[f32], threshold: f32, buffers: &mut Buffers, out: &mut Vec<Candidate>) {
+    Kernels::best().at_least(logits, threshold, &mut buffers.tokens, &mut buffers.logits);
     out.clear();
-    for ((block, values), &max) in logits.chunks(BLOCK).enumerate().zip(maxima) {
-        if max >= threshold {
-            let first = (block * BLOCK) as u32;
-            let tokens = values.iter().zip(first..).filter(|(logit, _)| **logit >= threshold);
-            out.extend(tokens.map(|(&logit, token)| Candidate { token, logit }));
-        }
-    }
+    out.extend(buffers.tokens.iter().zip(&buffers.logits).map(|(&token, &logit)| Candidate { token, logit }));
 }
 
-/// Collects the `k` most likely tokens, most likely first; all of them when there are fewer.
-pub(crate) fn top_k(logits: &[f32], maxima: &[f32], k: usize, scratch: &mut Vec<f32>, out: &mut Vec<Candidate>) {
+/// Collects the `k` most likely tokens, in the order of tokens; all of them when there are fewer.
+pub(crate) fn top_k(logits: &[f32], maxima: &[f32], k: usize, buffers: &mut Buffers, out: &mut Vec<Candidate>) {
+    out.clear();
     if k == 0 {
-        out.clear();
         return;
     }
-    // The k-th largest block maximum is at most the k-th largest logit: k blocks each hold one logit as large.
-    let threshold = if k < maxima.len() {
-        scratch.clear();
-        scratch.extend_from_slice(maxima);
-        let (_, &mut kth, _) = scratch.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+    // The k-th largest of the maxima of parts is at most the k-th largest logit: k parts each hold one as large.
+    let parts = &mut buffers.logits;
+    parts.clear();
+    if 2 * k < maxima.len() {
+        parts.extend_from_slice(maxima);
+    } else {
+        parts.extend(logits.chunks(LANES * SMALL_PART).flat_map(lane_maxima));
+    }
+    let threshold = if k < parts.len() {
+        let (_, &mut kth, _) = parts.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
         kth
     } else {
         f32::NEG_INFINITY
     };
-    at_least(logits, maxima, threshold, out);
+    at_least(logits, threshold, buffers, out);
     if out.len() > k {
-        out.select_nth_unstable_by(k - 1, Candidate::order);
-        out.truncate(k);
+        buffers.candidates.clone_from(out);
+        let (_, &mut last, _) = buffers.candidates.select_nth_unstable_by(k - 1, Candidate::order);
+        out.retain(|candidate| Candidate::order(candidate, &last).is_le());
     }
-    out.sort_unstable_by(Candidate::order);
+}
+
+/// Keeps the fewest most likely candidates whose probabilities sum to at least `target`, a sum of exponentials of
+/// logits less `max`; all of them when they sum to less. Returns whether they reach it.
+pub(crate) fn keep_nucleus(candidates: &mut Vec<Candidate>, target: f64, max: f32, buffers: &mut Buffers) -> bool {
+    const BINS: usize = 256;
+    let least = candidates.iter().map(|candidate| candidate.logit).fold(max, f32::min);
+    let bins_per_nat = BINS as f32 / (max - least.max(f32::MIN)).max(f32::MIN_POSITIVE);
+    let bin_of = |logit: f32| (((max - logit) * bins_per_nat) as usize).min(BINS - 1);
+    let mut masses = [0.0_f64; BINS];
+    for candidate in &*candidates {
+        masses[bin_of(candidate.logit)] += f64::from(exponential(candidate.logit - max));
+    }
+    let mut before = 0.0;
+    let Some(bin) = masses.iter().position(|mass| {
+        let reached = before + mass >= target;
+        before += if reached { 0.0 } else { *mass };
+        reached
+    }) else {
+        return false;
+    };
+    let weighted = &mut buffers.weighted;
+    weighted.clear();
+    let of_bin = candidates.iter().filter(|candidate| bin_of(candidate.logit) == bin);
+    weighted.extend(of_bin.map(|&candidate| (candidate, exponential(candidate.logit - max))));
+    let mass = |part: &[(Candidate, f32)]| part.iter().map(|&(_, mass)| f64::from(mass)).sum::<f64>();
+    if weighted.is_empty() {
+        return false;
+    }
+    // Halves the part that holds the last one to keep; what lies before it is kept, what lies behind is not.
+    let mut part = &mut weighted[..];
+    while part.len() > 1 {
+        let middle = part.len() / 2;
+        part.select_nth_unstable_by(middle, |a, b| Candidate::order(&a.0, &b.0));
+        let (likelier, rest) = part.split_at_mut(middle);
+        let sum = before + mass(likelier);
+        if sum >= target {
+            part = likelier;
+        } else {
+            (part, before) = (rest, sum);
+        }
+    }
+    let last = part[0].0;
+    candidates.retain(|candidate| Candidate::order(candidate, &last).is_le());
+    true
 }

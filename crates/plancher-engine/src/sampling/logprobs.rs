@@ -1,7 +1,8 @@
 //! Log-probabilities of the model's own distribution: of the raw logits, before penalty, temperature and truncation.
 
-use super::candidates::{self, Candidate};
-use super::exponential;
+use plancher_cpu::kernels::Kernels;
+
+use super::candidates::{self, Buffers, Candidate};
 
 /// The log-probabilities beside a chosen token, natural logarithms.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -21,8 +22,7 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
     if max == f32::NEG_INFINITY {
         return f64::NEG_INFINITY;
     }
-    let blocks = logits.chunks(candidates::BLOCK).map(|block| exponential::sum(block, max, 1.0));
-    f64::from(max) + blocks.sum::<f64>().ln()
+    f64::from(max) + Kernels::best().sum_of_exponentials(logits, max).ln()
 }
 
 /// The log-probability of `token` and the `top` most likely ones.
@@ -33,9 +33,10 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
 pub fn logprobs(logits: &[f32], token: u32, top: usize) -> TokenLogprobs {
     let normalizer = log_sum_exp(logits);
     let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
-    let (mut maxima, mut scratch, mut best) = (Vec::new(), Vec::new(), Vec::<Candidate>::new());
+    let (mut maxima, mut best) = (Vec::new(), Vec::new());
     candidates::block_maxima(logits, &mut maxima);
-    candidates::top_k(logits, &maxima, top, &mut scratch, &mut best);
+    candidates::top_k(logits, &maxima, top, &mut Buffers::default(), &mut best);
+    best.sort_unstable_by(Candidate::order);
     TokenLogprobs {
         token,
         logprob: logprob(logits[token as usize]),

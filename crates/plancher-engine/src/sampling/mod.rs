@@ -9,11 +9,11 @@
 //! Ties go to the smaller token. The same parameters, seed and logits give the same tokens on every machine.
 
 mod candidates;
-mod exponential;
 mod logprobs;
 mod params;
 mod random;
 mod sampler;
+mod whole;
 
 pub use logprobs::{TokenLogprobs, log_sum_exp, logprobs};
 pub use params::SamplingParams;

@@ -1,7 +1,10 @@
 //! The sampler: settings, random numbers, and the buffers it reuses from token to token.
 
-use super::candidates::{self, BLOCK, Candidate};
-use super::{Random, SamplingParams, exponential};
+use plancher_cpu::kernels::{Kernels, exponential};
+
+use super::candidates::{self, Buffers, Candidate};
+use super::whole::WholeDraw;
+use super::{Random, SamplingParams};
 use crate::Result;
 
 /// Chooses tokens of one sequence.
@@ -23,10 +26,12 @@ pub struct Sampler {
 struct Selection {
     /// Maximum of each block of logits.
     maxima: Vec<f32>,
-    scratch: Vec<f32>,
+    buffers: Buffers,
+    /// What may be drawn, in the order of tokens.
     candidates: Vec<Candidate>,
-    /// Probability mass of each block, or of each candidate.
+    /// Probability mass of each candidate.
     masses: Vec<f64>,
+    whole: WholeDraw,
 }
 
 impl Sampler {
@@ -91,15 +96,19 @@ impl Selection {
         if !inverse_temperature.is_finite() {
             return candidates::first_of(logits, &self.maxima, max);
         }
+        let Self { maxima, buffers, candidates, .. } = self;
         if params.top_k > 0 && params.top_k < logits.len() {
-            candidates::top_k(logits, &self.maxima, params.top_k, &mut self.scratch, &mut self.candidates);
-            self.keep_nucleus(params.top_p, max, None);
+            candidates::top_k(logits, maxima, params.top_k, buffers, candidates);
+            if params.top_p < 1.0 {
+                let total: f64 = candidates.iter().map(|c| f64::from(exponential(c.logit - max))).sum();
+                candidates::keep_nucleus(candidates, f64::from(params.top_p) * total, max, buffers);
+            }
         } else if params.top_p < 1.0 {
             self.gather_nucleus(logits, params.top_p, max);
         } else if params.min_p > 0.0 {
-            candidates::at_least(logits, &self.maxima, max + params.min_p.ln(), &mut self.candidates);
+            candidates::at_least(logits, max + params.min_p.ln(), buffers, candidates);
         } else {
-            return self.draw_from_all(logits, inverse_temperature, max, random);
+            return self.whole.draw(logits, maxima, inverse_temperature, max, random);
         }
         if params.min_p > 0.0 {
             let threshold = max + params.min_p.ln();
@@ -108,75 +117,59 @@ impl Selection {
         self.draw_from_candidates(inverse_temperature, max, random)
     }
 
-    /// Cuts the sorted candidates to the fewest whose probabilities sum to `top_p` of `total` (by default, of theirs).
-    /// Returns whether they reach it.
-    fn keep_nucleus(&mut self, top_p: f32, max: f32, total: Option<f64>) -> bool {
-        if top_p >= 1.0 {
-            return true;
-        }
-        let mass = |candidate: &Candidate| f64::from(exponential::exp(candidate.logit - max));
-        let total = total.unwrap_or_else(|| self.candidates.iter().map(mass).sum());
-        let mut sum = 0.0;
-        let enough = self.candidates.iter().position(|candidate| {
-            sum += mass(candidate);
-            sum >= f64::from(top_p) * total
-        });
-        if let Some(last) = enough {
-            self.candidates.truncate(last + 1);
-        }
-        enough.is_some()
-    }
-
-    /// Collects the nucleus of the whole vocabulary: lowers a threshold until what is above it holds enough.
+    /// Collects the nucleus of the whole vocabulary.
     fn gather_nucleus(&mut self, logits: &[f32], top_p: f32, max: f32) {
-        let total = logits.chunks(BLOCK).map(|block| exponential::sum(block, max, 1.0)).sum();
-        let mut depth = 2.0;
-        loop {
-            // Below exp(-64) no number of tokens weighs anything.
-            let threshold = if depth < 64.0 { max - depth } else { f32::NEG_INFINITY };
-            candidates::at_least(logits, &self.maxima, threshold, &mut self.candidates);
-            let mass = |candidate: &Candidate| f64::from(exponential::exp(candidate.logit - max));
-            let gathered: f64 = self.candidates.iter().map(mass).sum();
-            if gathered >= f64::from(top_p) * total || threshold == f32::NEG_INFINITY {
-                self.candidates.sort_unstable_by(Candidate::order);
-                if self.keep_nucleus(top_p, max, Some(total)) || threshold == f32::NEG_INFINITY {
-                    return;
-                }
+        let total = Kernels::best().sum_of_exponentials(logits, max);
+        let target = f64::from(top_p) * total;
+        // Everything below this one together weighs no more than what may be left out.
+        let certain = max + ((total - target) / logits.len() as f64).ln() as f32;
+        for threshold in [likely_threshold(logits, total - target, certain, max), certain, f32::NEG_INFINITY] {
+            candidates::at_least(logits, threshold, &mut self.buffers, &mut self.candidates);
+            if candidates::keep_nucleus(&mut self.candidates, target, max, &mut self.buffers) {
+                return;
             }
-            depth *= 2.0;
         }
     }
 
     fn draw_from_candidates(&mut self, inverse_temperature: f32, max: f32, random: &mut Random) -> Option<u32> {
         self.masses.clear();
-        let mass = |candidate: &Candidate| f64::from(exponential::exp((candidate.logit - max) * inverse_temperature));
+        let mass = |candidate: &Candidate| f64::from(exponential((candidate.logit - max) * inverse_temperature));
         self.masses.extend(self.candidates.iter().map(mass));
         let (index, _) = draw(&self.masses, random.uniform())?;
         Some(self.candidates[index].token)
     }
+}
 
-    /// Draws a block by its mass, then a token of the block: no list of the whole vocabulary is made.
-    fn draw_from_all(
-        &mut self,
-        logits: &[f32],
-        inverse_temperature: f32,
-        max: f32,
-        random: &mut Random,
-    ) -> Option<u32> {
-        self.masses.clear();
-        self.masses.extend(logits.chunks(BLOCK).map(|block| exponential::sum(block, max, inverse_temperature)));
-        let (block, rest) = draw(&self.masses, random.uniform())?;
-        let values = &logits[block * BLOCK..logits.len().min((block + 1) * BLOCK)];
-        let masses: Vec<f64> =
-            values.iter().map(|&x| f64::from(exponential::exp((x - max) * inverse_temperature))).collect();
-        let (index, _) = draw(&masses, rest)?;
-        Some((block * BLOCK + index) as u32)
+/// A logit between `certain` and `max` below which, to judge by a sample, a good part of `rest` lies but not more: the
+/// mass, a sum of exponentials of logits less `max`, that a nucleus leaves out.
+fn likely_threshold(logits: &[f32], rest: f64, certain: f32, max: f32) -> f32 {
+    const BINS: usize = 128;
+    const GROUP: usize = 16;
+    const STRIDE: usize = 64;
+    let mut masses = [0.0_f64; BINS];
+    let bins_per_nat = BINS as f32 / (max - certain).max(f32::MIN_POSITIVE);
+    let mut sampled = 0_usize;
+    for group in logits.chunks(GROUP).step_by(STRIDE) {
+        sampled += group.len();
+        for &logit in group {
+            // NaN and what lies below go into the first bin, where neither changes anything.
+            let bin = ((logit - certain) * bins_per_nat) as usize;
+            masses[bin.min(BINS - 1)] += f64::from(exponential(logit - max));
+        }
     }
+    // Less than all of it, so that the sample's chance error seldom asks for a second round.
+    let allowed = 0.7 * rest * sampled as f64 / logits.len() as f64;
+    let mut sum = 0.0;
+    let bin = masses.iter().position(|mass| {
+        sum += mass;
+        sum > allowed
+    });
+    certain + bin.unwrap_or(BINS - 1) as f32 / bins_per_nat
 }
 
 /// The index into which `uniform` falls when `[0, 1)` is cut in proportion to `masses`, and how far into it, in
 /// `[0, 1)`. `None` when there is no mass.
-fn draw(masses: &[f64], uniform: f64) -> Option<(usize, f64)> {
+pub(super) fn draw(masses: &[f64], uniform: f64) -> Option<(usize, f64)> {
     let total: f64 = masses.iter().sum();
     let target = uniform * total;
     let mut sum = 0.0;

@@ -3,6 +3,7 @@
 mod attention;
 mod bf16;
 mod decode;
+mod exponential;
 mod float;
 mod format;
 mod integer;
@@ -19,6 +20,7 @@ use super::input::{Input, suits_bf16};
 use super::layout::TILE_ROWS;
 
 pub(super) use attention::attend;
+pub(super) use exponential::{at_least, lanes_of_exponentials};
 pub(super) use prepare::prepare;
 pub(super) use vector::gate_up;
 

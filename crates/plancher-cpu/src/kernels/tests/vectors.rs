@@ -34,6 +34,35 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    fn sums_of_exponentials_are_the_same_bits(n in 0_usize..3000, spread in 0.1_f32..60.0, seed in any::<u64>()) {
+        let mut values: Vec<f32> = Random(seed).vector(n).into_iter().map(|x| x * spread).collect();
+        values.iter_mut().step_by(97).for_each(|x| *x = f32::NEG_INFINITY);
+        values.iter_mut().skip(5).step_by(101).for_each(|x| *x = f32::NAN);
+        let maximum = values.iter().copied().fold(f32::NEG_INFINITY, f32::max).max(-1e30);
+        let plain = values.iter().filter(|x| !x.is_nan()).map(|&x| f64::from(x - maximum).exp()).sum::<f64>();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let got = Kernels::with_isa(isa).unwrap().sum_of_exponentials(&values, maximum);
+            prop_assert!((got - plain).abs() <= 1e-6 * plain, "{} {} {}", isa, got, plain);
+            let reference = Kernels::with_isa(Isa::Scalar).unwrap().sum_of_exponentials(&values, maximum);
+            prop_assert_eq!(got.to_bits(), reference.to_bits(), "{}", isa);
+        }
+    }
+
+    #[test]
+    fn values_at_least_a_threshold_are_all_found(n in 0_usize..500, threshold in -1.0_f32..1.0, seed in any::<u64>()) {
+        let mut values = Random(seed).vector(n);
+        values.iter_mut().step_by(31).for_each(|x| *x = f32::NAN);
+        values.iter_mut().skip(3).step_by(29).for_each(|x| *x = threshold);
+        let want: Vec<(u32, f32)> = (0..).zip(values.iter().copied()).filter(|(_, x)| *x >= threshold).collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let (mut indices, mut found) = (vec![7], vec![7.0]);
+            Kernels::with_isa(isa).unwrap().at_least(&values, threshold, &mut indices, &mut found);
+            let got: Vec<(u32, f32)> = indices.into_iter().zip(found).collect();
+            prop_assert_eq!(&got, &want, "{}", isa);
+        }
+    }
+
+    #[test]
     fn attention_agrees(rows in 1_usize..20, dims in 1_usize..9, first in 0_usize..20, seed in any::<u64>()) {
         let reference = attend(Isa::Scalar, rows, 16 * dims, 5, first, seed);
         prop_assert!(reference.iter().all(|x| x.is_finite()));
