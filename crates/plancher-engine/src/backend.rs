@@ -43,7 +43,7 @@ pub trait Backend {
     /// # Errors
     /// As for `prefill`.
     fn decode(&mut self, token: u32) -> Result<&[f32], BackendError>;
-    /// The measured rate at which this backend's workers can read the step's weights and do nothing else, GB/s.
+    /// The rate at which this backend's workers can read the step's weights and do nothing else, GB/s, measured now.
     ///
     /// # Errors
     /// When it cannot be measured.

@@ -55,6 +55,8 @@ impl std::fmt::Display for BenchCase {
 pub struct BenchSamples {
     /// Seconds of each repetition.
     pub seconds: Vec<f64>,
+    /// The read ceiling of each repetition, GB/s: the best that was measured right before and right after it.
+    pub ceilings: Vec<f64>,
     /// Fingerprint of the last logits, the same for every repetition.
     pub logits_hash: u64,
     /// False when repetitions disagreed about the logits' bits.
@@ -66,6 +68,14 @@ impl BenchSamples {
     #[must_use]
     pub fn tokens_per_s(&self, case: BenchCase) -> (f64, f64) {
         mean_and_deviation(self.seconds.iter().map(|seconds| case.tokens() as f64 / seconds))
+    }
+
+    /// The median of the repetitions' read ceilings, GB/s.
+    #[must_use]
+    pub fn ceiling(&self) -> f64 {
+        let mut ceilings = self.ceilings.clone();
+        ceilings.sort_unstable_by(f64::total_cmp);
+        ceilings.get(ceilings.len() / 2).copied().unwrap_or(0.0)
     }
 }
 
@@ -95,14 +105,15 @@ pub fn bench(
     if case.positions() > context {
         return Err(EngineError::PromptTooLong { prompt: case.positions(), context });
     }
-    let mut samples = BenchSamples { seconds: Vec::new(), logits_hash: 0, reproducible: true };
+    let mut samples = BenchSamples { seconds: Vec::new(), ceilings: Vec::new(), logits_hash: 0, reproducible: true };
     let warm_up = BenchCase { n_gen: case.n_gen.min(1), ..case };
     run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
     while samples.seconds.len() < repetitions {
-        let (seconds, hash) = run(sequence, case)?;
+        let Repetition { seconds, ceiling, hash } = run(sequence, case)?;
         samples.reproducible &= samples.seconds.is_empty() || hash == samples.logits_hash;
         samples.logits_hash = hash;
         samples.seconds.push(seconds);
+        samples.ceilings.push(ceiling);
         if !progress(samples.seconds.len()) {
             break;
         }
@@ -110,8 +121,13 @@ pub fn bench(
     Ok(samples)
 }
 
-/// Seconds and fingerprint of one repetition.
-fn run(sequence: &mut Sequence, case: BenchCase) -> Result<(f64, u64)> {
+struct Repetition {
+    seconds: f64,
+    ceiling: f64,
+    hash: u64,
+}
+
+fn run(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
     let vocab_size = sequence.backend().vocab_size() as u32;
     let mut random = Random::new(1);
     let tokens: Vec<u32> = (0..case.positions()).map(|_| random.below(vocab_size)).collect();
@@ -121,6 +137,7 @@ fn run(sequence: &mut Sequence, case: BenchCase) -> Result<(f64, u64)> {
     if !depth.is_empty() {
         sequence.append(depth, &mut |_| true)?;
     }
+    let before = sequence.read_ceiling()?;
     let started = Instant::now();
     if !prompt.is_empty() {
         sequence.append(prompt, &mut |_| true)?;
@@ -129,7 +146,8 @@ fn run(sequence: &mut Sequence, case: BenchCase) -> Result<(f64, u64)> {
         sequence.decode(token)?;
     }
     let seconds = started.elapsed().as_secs_f64();
-    Ok((seconds, hash_logits(sequence.last_logits())))
+    let ceiling = before.max(sequence.read_ceiling()?);
+    Ok(Repetition { seconds, ceiling, hash: hash_logits(sequence.last_logits()) })
 }
 
 #[cfg(test)]

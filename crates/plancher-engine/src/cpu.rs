@@ -7,15 +7,13 @@ use crate::{Backend, BackendError, LogitsOf};
 /// Runs a model's programs on this machine's CPU.
 pub struct CpuBackend {
     executor: Executor,
-    /// Measured when first asked for.
-    read_ceiling: Option<f64>,
 }
 
 impl CpuBackend {
     /// Requests on `executor`.
     #[must_use]
     pub fn new(executor: Executor) -> Self {
-        Self { executor, read_ceiling: None }
+        Self { executor }
     }
 }
 
@@ -54,9 +52,6 @@ impl Backend for CpuBackend {
     }
 
     fn read_ceiling(&mut self) -> Result<f64, BackendError> {
-        if let Some(ceiling) = self.read_ceiling {
-            return Ok(ceiling);
-        }
-        Ok(*self.read_ceiling.insert(self.executor.read_ceiling()?))
+        Ok(self.executor.read_ceiling()?)
     }
 }

@@ -42,7 +42,7 @@ impl Sequence {
         self.backend.as_ref()
     }
 
-    /// The measured read ceiling of the backend's weights, GB/s.
+    /// The read ceiling of the backend's weights, GB/s, measured now.
     ///
     /// # Errors
     /// When it cannot be measured.

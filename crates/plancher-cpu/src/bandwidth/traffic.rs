@@ -1,26 +1,48 @@
 //! Loops that move memory and do nothing else, with the widest vectors of the machine.
 
-/// Reads every byte of `bytes` (but a tail of less than 64) with vector loads; the result depends on all of them.
-#[must_use]
-pub fn read_all(bytes: &[u8]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the feature is there.
-            return unsafe { x86::read_avx512(bytes) };
+/// A way to read memory; which one is fastest differs by machine and by moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadLoop {
+    /// One ascending stream.
+    Plain,
+    /// One ascending stream that asks for lines ahead of their use.
+    Prefetched,
+    /// Four ascending streams side by side, a quarter of the memory each.
+    FourStreams,
+}
+
+impl ReadLoop {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Prefetched, Self::FourStreams];
+
+    /// Reads every byte of `bytes` (but a tail of less than 64) with vector loads; the result depends on all of them.
+    #[must_use]
+    pub fn read(self, bytes: &[u8]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") {
+                // SAFETY: the feature is there.
+                return unsafe {
+                    match self {
+                        Self::Plain => x86::read_avx512::<1, 0>(bytes),
+                        Self::Prefetched => x86::read_avx512::<1, 4096>(bytes),
+                        Self::FourStreams => x86::read_avx512::<4, 0>(bytes),
+                    }
+                };
+            }
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the feature is there.
+                return unsafe { x86::read_avx2(bytes) };
+            }
         }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature is there.
-            return unsafe { x86::read_avx2(bytes) };
+        let mut sums = [0_u64; 8];
+        for block in bytes.chunks_exact(64) {
+            for (sum, word) in sums.iter_mut().zip(block.chunks_exact(8)) {
+                *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+            }
         }
+        sums.iter().fold(0, |all, sum| all ^ sum)
     }
-    let mut sums = [0_u64; 8];
-    for block in bytes.chunks_exact(64) {
-        for (sum, word) in sums.iter_mut().zip(block.chunks_exact(8)) {
-            *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
-        }
-    }
-    sums.iter().fold(0, |all, sum| all ^ sum)
 }
 
 /// `a = b`.
@@ -69,7 +91,7 @@ unsafe fn triad_plain(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256i, __m512i, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_xor_si256, _mm512_loadu_si512,
+        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_xor_si256, _mm512_loadu_si512,
         _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_xor_si512,
     };
 
@@ -93,16 +115,25 @@ mod x86 {
         unsafe { _mm256_loadu_si256(half.as_ptr().cast::<__m256i>()) }
     }
 
+    /// Reads `STREAMS` equal parts side by side, asking for lines `AHEAD` bytes ahead (0: not).
     #[target_feature(enable = "avx512f")]
-    pub(super) fn read_avx512(bytes: &[u8]) -> u64 {
+    pub(super) fn read_avx512<const STREAMS: usize, const AHEAD: usize>(bytes: &[u8]) -> u64 {
+        const BLOCK: usize = 256;
         let mut sums = [_mm512_setzero_si512(); 4];
-        let mut blocks = bytes.chunks_exact(256);
-        for block in &mut blocks {
-            for (sum, line) in sums.iter_mut().zip(block.chunks_exact(64)) {
-                *sum = _mm512_xor_si512(*sum, load512(line));
+        let part = bytes.len() / STREAMS / BLOCK * BLOCK;
+        let (parts, rest) = bytes.split_at(part * STREAMS);
+        for start in (0..part).step_by(BLOCK) {
+            for stream in 0..STREAMS {
+                let block = &parts[stream * part + start..][..BLOCK];
+                for (sum, line) in sums.iter_mut().zip(block.chunks_exact(64)) {
+                    if AHEAD > 0 {
+                        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
+                    }
+                    *sum = _mm512_xor_si512(*sum, load512(line));
+                }
             }
         }
-        for line in blocks.remainder().chunks_exact(64) {
+        for line in rest.chunks_exact(64) {
             sums[0] = _mm512_xor_si512(sums[0], load512(line));
         }
         let all = sums.iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_xor_si512(all, *sum));

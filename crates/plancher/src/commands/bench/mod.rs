@@ -155,12 +155,11 @@ fn measure(
     if !samples.reproducible {
         tracing::warn!("{case}: repetitions gave different logits");
     }
-    let ceiling = sequence.read_ceiling()?;
     let decode = if case.n_prompt == 0 {
         let (tokens_per_s, _) = samples.tokens_per_s(case);
-        Some(DecodeReport::new(&model_shape(model), case.mean_context().max(1), 1.0 / tokens_per_s, ceiling)?)
+        Some(DecodeReport::new(&model_shape(model), case.mean_context().max(1), 1.0 / tokens_per_s, samples.ceiling())?)
     } else {
         None
     };
-    Ok(Row::new(model, case, workers, &samples, decode, ceiling))
+    Ok(Row::new(model, case, workers, &samples, decode))
 }

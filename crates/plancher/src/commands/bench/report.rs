@@ -33,10 +33,13 @@ pub(super) struct Row {
     /// Bytes that a decode step must read; null for tests with a prompt.
     bytes_per_token: Option<u64>,
     gb_per_s: Option<f64>,
+    /// Median of the samples.
     ceiling_gb_per_s: f64,
+    /// Measured right before and after each repetition.
+    ceiling_samples: Vec<f64>,
     floor_ms: Option<f64>,
     measured_ms: Option<f64>,
-    /// Percentage of the ceiling reached.
+    /// Percentage of the ceiling reached: the mean over repetitions, each with its own ceiling.
     roofline_pct: Option<f64>,
     logits_hash: String,
     reproducible: bool,
@@ -49,7 +52,6 @@ impl Row {
         workers: usize,
         samples: &BenchSamples,
         decode: Option<DecodeReport>,
-        ceiling: f64,
     ) -> Self {
         let (avg_ts, stddev_ts) = samples.tokens_per_s(case);
         let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
@@ -59,6 +61,11 @@ impl Row {
         let deviation = if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
         let (model_n_params, model_size) = parameters_and_bytes(model);
         let path = &model.path;
+        let samples_ts: Vec<f64> = samples.seconds.iter().map(|seconds| case.tokens() as f64 / seconds).collect();
+        let roofline_pct = decode.map(|report| {
+            let rates = samples_ts.iter().map(|rate| rate * report.bytes_per_token as f64 / 1e9);
+            100.0 * rates.zip(&samples.ceilings).map(|(rate, ceiling)| rate / ceiling).sum::<f64>() / n
+        });
         Self {
             build_version: env!("CARGO_PKG_VERSION"),
             cpu_info: Machine::detect().cpu.unwrap_or_default(),
@@ -77,13 +84,14 @@ impl Row {
             avg_ts,
             stddev_ts,
             samples_ns: samples.seconds.iter().map(|&seconds| nanoseconds(seconds)).collect(),
-            samples_ts: samples.seconds.iter().map(|seconds| case.tokens() as f64 / seconds).collect(),
+            samples_ts,
             bytes_per_token: decode.map(|report| report.bytes_per_token),
             gb_per_s: decode.map(|report| report.gb_per_s),
-            ceiling_gb_per_s: ceiling,
+            ceiling_gb_per_s: samples.ceiling(),
+            ceiling_samples: samples.ceilings.clone(),
             floor_ms: decode.map(|report| report.floor_ms),
             measured_ms: decode.map(|report| report.measured_ms),
-            roofline_pct: decode.map(|report| 100.0 * report.fraction()),
+            roofline_pct,
             logits_hash: format!("{:016x}", samples.logits_hash),
             reproducible: samples.reproducible,
         }
