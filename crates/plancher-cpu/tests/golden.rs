@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{GOLDENS, GoldenFile, argmax, executor, golden, options, prefill_all, relative_error};
+use common::{GoldenFile, argmax, executor, golden, options, prefill_all, relative_error};
 use plancher_cpu::kernels::{Isa, Kernels};
 use plancher_cpu::{Executor, LogitsOf, Options};
 
@@ -41,50 +41,32 @@ fn compare(name: &str, executor: &mut Executor) {
     }
 }
 
-fn compare_with(name: &str) {
-    for threads in [1, 2, 3] {
-        compare(name, &mut executor(&golden(name), &options(threads)));
+fn compare_all(options: &Options) {
+    for name in common::goldens() {
+        compare(&name, &mut executor(&golden(&name), options));
     }
 }
 
 #[test]
-fn llama_gqa_tied() {
-    compare_with("llama-gqa-tied");
+fn one_worker() {
+    compare_all(&options(1));
 }
 
 #[test]
-fn llama_rope_llama3() {
-    compare_with("llama-rope-llama3");
+fn two_workers() {
+    compare_all(&options(2));
 }
 
 #[test]
-fn qwen2_bias() {
-    compare_with("qwen2-bias");
-}
-
-#[test]
-fn qwen3_qknorm() {
-    compare_with("qwen3-qknorm");
-}
-
-#[test]
-fn mistral_window() {
-    compare_with("mistral-window");
-}
-
-#[test]
-fn gemma3() {
-    compare_with("gemma3");
+fn three_workers() {
+    compare_all(&options(3));
 }
 
 /// Every instruction set of this machine, with prompts in pieces.
 #[test]
 fn instruction_sets_and_small_chunks() {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for name in GOLDENS {
-            let kernels = Kernels::with_isa(isa).unwrap();
-            let options = Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) };
-            compare(name, &mut executor(&golden(name), &options));
-        }
+        let kernels = Kernels::with_isa(isa).unwrap();
+        compare_all(&Options { kernels: Some(kernels), prefill_chunk: 7, ..options(2) });
     }
 }

@@ -9,10 +9,6 @@ use std::time::Duration;
 use plancher_cpu::{Executor, LogitsOf, Options};
 use plancher_model::Model;
 
-/// The golden checkpoints that the program path supports.
-pub(crate) const GOLDENS: [&str; 6] =
-    ["llama-gqa-tied", "llama-rope-llama3", "qwen2-bias", "qwen3-qknorm", "mistral-window", "gemma3"];
-
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -20,6 +16,16 @@ fn workspace() -> PathBuf {
 /// The directory of golden checkpoint `name`.
 pub(crate) fn golden(name: &str) -> PathBuf {
     workspace().join("tests/golden").join(name)
+}
+
+/// The names of all golden checkpoints that have reference logits; those of experts have none.
+pub(crate) fn goldens() -> Vec<String> {
+    let entries = std::fs::read_dir(workspace().join("tests/golden")).unwrap().map(|entry| entry.unwrap());
+    let directories = entries.filter(|entry| entry.path().join("golden.safetensors").exists());
+    let mut names: Vec<String> = directories.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    assert!(names.len() >= 6, "found only {names:?}");
+    names
 }
 
 /// A path in the shared folder beside the checkout, if it is there.
