@@ -133,7 +133,6 @@ fn the_interpreter_agrees() {
     let expected = interpreter.prefill(&TOKENS[..20], plancher_program::Order::RoundRobin);
     let mut executor = executor(&path, &options(3));
     let logits = prefill_all(&mut executor, &TOKENS[..20]);
-    // Batches may multiply in bf16.
     let error = relative_error(&logits, &expected);
     assert!(error < 1e-2, "{error}");
     let expected = interpreter.decode(TOKENS[20], plancher_program::Order::Random(7));

@@ -6,7 +6,7 @@ use common::{GoldenFile, argmax, executor, golden, options, prefill_all, relativ
 use plancher_cpu::kernels::{Isa, Kernels};
 use plancher_cpu::{Executor, LogitsOf, Options};
 
-/// The bar of the fast executors. Weights are bf16; the cache is f16, and prefill may round its inputs to bf16.
+/// The bar of the fast executors. Weights are bf16; the cache is f16.
 const TOLERANCE: f64 = 1e-2;
 
 fn compare(name: &str, executor: &mut Executor) {

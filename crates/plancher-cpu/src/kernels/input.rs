@@ -43,30 +43,14 @@ impl FloatChunk {
     pub(super) const ZERO: Self = Self([0.0; CHUNK]);
 }
 
-/// [`CHUNK`] columns of one token rounded to bf16, zeros after the last.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-pub(super) struct BrainChunk(pub(super) [u16; CHUNK]);
-
-impl BrainChunk {
-    pub(super) const ZERO: Self = Self([0; CHUNK]);
-}
-
-/// Whether batches of tokens are multiplied in bf16, where the machine can.
-pub(super) fn suits_bf16(dtype: DType) -> bool {
-    // Not BF16: rounding every input of a small model to bf16 moves its logits by more than 1e-2.
-    dtype == DType::F8_E4M3
-}
-
-/// Input rows in the forms that products with the weights at hand want: f32, bf16, or 8 bits per block of 32. All are
-/// stored `[chunk of 256 columns][token]`, so that a chunk of all tokens is contiguous.
+/// Input rows in the forms that products with the weights at hand want: f32, or 8 bits per block of 32. Both are stored
+/// `[chunk of 256 columns][token]`, so that a chunk of all tokens is contiguous.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     pub(super) tokens: usize,
     pub(super) columns: usize,
     pub(super) floats: Vec<FloatChunk>,
     pub(super) integers: Vec<IntegerChunk>,
-    pub(super) brains: Vec<BrainChunk>,
 }
 
 impl Input {
@@ -86,28 +70,19 @@ impl Input {
         self.columns.div_ceil(CHUNK)
     }
 
-    /// Sets the shape and makes room for the forms that `dtypes` need; `bf16` says whether the machine has it.
-    pub(super) fn reset(&mut self, tokens: usize, columns: usize, dtypes: &[DType], bf16: bool) {
+    /// Sets the shape and makes room for the forms that `dtypes` need.
+    pub(super) fn reset(&mut self, tokens: usize, columns: usize, dtypes: &[DType]) {
         (self.tokens, self.columns) = (tokens, columns);
         let chunks = self.chunks() * tokens;
         let integers = dtypes.iter().any(|dtype| dtype.is_quantized());
-        let bf16 = bf16 && tokens > 1;
-        let brains = bf16 && dtypes.iter().any(|&dtype| suits_bf16(dtype));
-        let floats = dtypes.iter().any(|&dtype| !(dtype.is_quantized() || bf16 && suits_bf16(dtype)));
+        let floats = dtypes.iter().any(|dtype| !dtype.is_quantized());
         self.integers.resize(if integers { chunks } else { 0 }, IntegerChunk::ZERO);
         self.floats.resize(if floats { chunks } else { 0 }, FloatChunk::ZERO);
-        self.brains.resize(if brains { chunks } else { 0 }, BrainChunk::ZERO);
     }
 
     /// Whether products with weights of `dtype` have the form of the input that they read.
     pub(super) fn is_prepared(&self, dtype: DType) -> bool {
-        let form = if dtype.is_quantized() {
-            self.integers.len()
-        } else if suits_bf16(dtype) && !self.brains.is_empty() {
-            self.brains.len()
-        } else {
-            self.floats.len()
-        };
+        let form = if dtype.is_quantized() { self.integers.len() } else { self.floats.len() };
         form == self.chunks() * self.tokens
     }
 }

@@ -35,14 +35,6 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Whether batches are multiplied in bf16 where weights are no more precise.
-    fn has_bf16(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return self.isa == Isa::Avx512 && avx512::has_bf16();
-        #[cfg(not(target_arch = "x86_64"))]
-        false
-    }
-
     /// Prepares `x`, `(tokens, columns)`, for products with matrices of the types in `dtypes`; reuses `input`'s
     /// memory.
     ///
@@ -50,7 +42,7 @@ impl Kernels {
     /// When `x` is not `tokens * columns` long, or `columns` is zero.
     pub fn prepare(&self, x: &[f32], tokens: usize, columns: usize, dtypes: &[DType], input: &mut Input) {
         assert!(columns > 0 && x.len() == tokens * columns, "{} elements are not ({tokens}, {columns})", x.len());
-        input.reset(tokens, columns, dtypes, self.has_bf16());
+        input.reset(tokens, columns, dtypes);
         match self.isa {
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]

@@ -12,10 +12,14 @@ use super::decode::{correction, quad_of};
 use super::format::{quads, scales};
 use crate::kernels::format::{Format, for_each_sub};
 use crate::kernels::input::{BLOCK, CHUNK, Input, IntegerChunk};
-use crate::kernels::layout::{self, TILE_ROWS};
+use crate::kernels::layout::{self, TILE_ROWS, WORD};
 
 /// Groups of 32 columns in a chunk.
 const GROUPS: usize = CHUNK / BLOCK;
+
+/// How much output is worked on together: that many tiles take the same chunk of the input from the second-level
+/// cache, rather than every tile all chunks, which may not fit there.
+const OUTPUT_BYTES: usize = 256 << 10;
 
 /// 256 columns of a tile, unpacked.
 struct Panel {
@@ -41,29 +45,33 @@ pub(super) unsafe fn multiply_integer<F: Format>(
         scales: [[_mm512_setzero_ps(); 2]; GROUPS],
         minima: [[_mm512_setzero_ps(); 2]; GROUPS],
     };
-    for (t, tile) in tiles.chunks_exact(tile_bytes).enumerate() {
+    let together = (OUTPUT_BYTES / (input.tokens * WORD)).max(1);
+    let tiles: Vec<(usize, &[u8])> = tiles.chunks_exact(tile_bytes).enumerate().collect();
+    for tiles in tiles.chunks(together) {
         for (c, chunks) in input.integers.chunks_exact(input.tokens).enumerate() {
             let first = c * GROUPS;
             let in_chunk = (groups - first).min(GROUPS);
-            // SAFETY: groups `first .. first + in_chunk` exist in the tile; the output is the caller's promise.
-            unsafe {
-                for g in (0..in_chunk).step_by(F::SUBS) {
-                    let (header, payload) = layout::block_offsets(F::DTYPE, (first + g) / F::SUBS);
-                    let (header, payload) = (tile.as_ptr().add(header), tile.as_ptr().add(payload));
-                    unpack::<F>(&mut panel, g, header, payload);
-                }
-                let mut output = Output::tile(out, stride, t, rows);
-                let mut chunks = chunks;
-                while !chunks.is_empty() {
-                    let n = match chunks.len() {
-                        8.. => apply::<F, 8>(&panel, in_chunk, chunks, output, c == 0),
-                        4..8 => apply::<F, 4>(&panel, in_chunk, chunks, output, c == 0),
-                        2..4 => apply::<F, 2>(&panel, in_chunk, chunks, output, c == 0),
-                        _ => apply::<F, 1>(&panel, in_chunk, chunks, output, c == 0),
-                    };
-                    chunks = &chunks[n..];
-                    // In the last round nothing is written there.
-                    output.out = output.out.wrapping_add(n * stride);
+            for &(t, tile) in tiles {
+                // SAFETY: groups `first .. first + in_chunk` exist in the tile; the output is the caller's promise.
+                unsafe {
+                    for g in (0..in_chunk).step_by(F::SUBS) {
+                        let (header, payload) = layout::block_offsets(F::DTYPE, (first + g) / F::SUBS);
+                        let (header, payload) = (tile.as_ptr().add(header), tile.as_ptr().add(payload));
+                        unpack::<F>(&mut panel, g, header, payload);
+                    }
+                    let mut output = Output::tile(out, stride, t, rows);
+                    let mut chunks = chunks;
+                    while !chunks.is_empty() {
+                        let n = match chunks.len() {
+                            8.. => apply::<F, 8>(&panel, in_chunk, chunks, output, c == 0),
+                            4..8 => apply::<F, 4>(&panel, in_chunk, chunks, output, c == 0),
+                            2..4 => apply::<F, 2>(&panel, in_chunk, chunks, output, c == 0),
+                            _ => apply::<F, 1>(&panel, in_chunk, chunks, output, c == 0),
+                        };
+                        chunks = &chunks[n..];
+                        // In the last round nothing is written there.
+                        output.out = output.out.wrapping_add(n * stride);
+                    }
                 }
             }
         }

@@ -1,7 +1,6 @@
-//! AVX-512 (F, BW, DQ, VL, VNNI; BF16 where present): a vector lane is a row of the tile.
+//! AVX-512 (F, BW, DQ, VL, VNNI): a vector lane is a row of the tile.
 
 mod attention;
-mod bf16;
 mod decode;
 mod exponential;
 mod float;
@@ -16,7 +15,7 @@ use std::arch::x86_64::__mmask16;
 use plancher_model::DType;
 
 use super::format::with_format;
-use super::input::{Input, suits_bf16};
+use super::input::Input;
 use super::layout::TILE_ROWS;
 
 pub(super) use attention::attend;
@@ -33,11 +32,6 @@ pub(super) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
-}
-
-/// Whether it also has products of bf16.
-pub(super) fn has_bf16() -> bool {
-    is_x86_feature_detected!("avx512bf16")
 }
 
 /// Where the results of a tile go: `out[token * stride + lane]` for the lanes in `mask`.
@@ -74,9 +68,6 @@ pub(super) unsafe fn multiply(dtype: DType, tiles: &[u8], rows: usize, input: &I
             (true, 1) => with_format!(dtype, decode(tiles, rows, input, out)),
             (true, _) => with_format!(dtype, multiply_integer(tiles, rows, input, out, stride)),
             (false, 1) => float::decode(dtype, tiles, rows, input, out),
-            (false, _) if suits_bf16(dtype) && !input.brains.is_empty() => {
-                bf16::multiply(dtype, tiles, rows, input, out, stride);
-            }
             (false, _) => float::multiply(dtype, tiles, rows, input, out, stride),
         }
     }

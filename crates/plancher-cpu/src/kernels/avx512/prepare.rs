@@ -22,10 +22,6 @@ pub(in crate::kernels) unsafe fn prepare(x: &[f32], input: &mut Input) {
                 out[..x.len()].copy_from_slice(x);
                 out[x.len()..].fill(0.0);
             }
-            if let Some(out) = input.brains.get_mut(c * tokens + t) {
-                // SAFETY: room for this form is made only where the machine has bf16.
-                unsafe { super::bf16::round(x, out) };
-            }
             if let Some(out) = input.integers.get_mut(c * tokens + t) {
                 let (blocks, rest) = x.as_chunks::<BLOCK>();
                 for (b, x) in blocks.iter().enumerate() {
