@@ -1,6 +1,6 @@
 //! What fits in memory: weights and KV of one device against its capacity, to the byte.
 
-use crate::error::{Result, product};
+use crate::error::{Result, product, sum};
 use crate::pass::at_least_one;
 use crate::{FloorError, Hardware, ModelShape, Setting};
 
@@ -19,7 +19,13 @@ impl Fit {
     /// Bytes left over; negative by how many are missing.
     #[must_use]
     pub const fn margin(&self) -> i128 {
-        self.capacity as i128 - (self.weights + self.kv) as i128
+        self.capacity as i128 - self.needed() as i128
+    }
+
+    /// Bytes of both weights and KV cache.
+    #[must_use]
+    pub const fn needed(&self) -> u128 {
+        self.weights + self.kv
     }
 }
 
@@ -39,11 +45,16 @@ pub fn fit(shape: &ModelShape, hardware: &Hardware, setting: Setting, batch: u64
     at_least_one("context", context)?;
     at_least_one("tensor parallel", setting.tensor_parallel)?;
     let sequence = shape.kv_bytes(context, setting.kv, setting.tensor_parallel)?;
-    Ok(Fit {
+    let fit = Fit {
         weights: shape.stored_bytes(setting.tensor_parallel)?,
         kv: product("KV bytes", [sequence, batch.into()])?,
         capacity: capacity(hardware)?,
-    })
+    };
+    // A margin has a sign, and so one bit less.
+    match sum("bytes", [fit.weights, fit.kv])? {
+        needed if needed < 1 << 127 => Ok(fit),
+        _ => Err(FloorError::Overflow("bytes")),
+    }
 }
 
 /// Refuses what does not fit, by how many bytes. A machine whose memory is not known refuses nothing.
@@ -61,7 +72,7 @@ pub fn check(shape: &ModelShape, hardware: &Hardware, setting: Setting, batch: u
     Err(FloorError::DoesNotFit {
         what: format!("{} at batch {batch} and context {context}", shape.name),
         hardware: hardware.name.clone(),
-        needed: fit.weights + fit.kv,
+        needed: fit.needed(),
         available: fit.capacity,
     })
 }
@@ -151,6 +162,29 @@ mod tests {
         assert!(error.to_string().ends_with("61107740672 bytes too many"), "{error}");
         assert_eq!(largest_batch(&model, &h100, Setting::default(), 1).unwrap(), None);
         check(&model, &h100, Setting { tensor_parallel: 2, ..Setting::default() }, 1, 8192).unwrap();
+    }
+
+    #[test]
+    fn what_no_signed_count_holds_is_refused() {
+        let mut model = presets::model("llama-3.1-8b").unwrap();
+        for layer in &mut model.layers {
+            let width = 1 << 28;
+            layer.attention = crate::Attention::Heads {
+                n_heads: width,
+                n_kv_heads: width,
+                head_dim: width,
+                value_dim: width,
+                window: None,
+            };
+        }
+        let l4 = presets::hardware("l4").unwrap();
+        // 32 layers × 2^28 heads × 2^29 elements × 2 bytes = 2^63 a token: 2^125 fit in the count, 2^127 have no sign.
+        let taken = |batch| fit(&model, &l4, Setting::default(), batch, 1 << 31).map(|fit| fit.margin() < 0);
+        assert_eq!(taken(1 << 31), Ok(true));
+        model.layers.extend(model.layers.clone());
+        model.layers.extend(model.layers.clone());
+        let taken = |batch| fit(&model, &l4, Setting::default(), batch, 1 << 31).map(|fit| fit.margin() < 0);
+        assert_eq!(taken(1 << 31), Err(FloorError::Overflow("bytes")));
     }
 
     #[test]

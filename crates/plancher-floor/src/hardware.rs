@@ -133,8 +133,9 @@ pub struct Hardware {
     pub source: String,
 }
 
-/// No machine does more in a second; beyond it a unit was mistaken.
+/// No machine does more or less in a second; beyond them a unit was mistaken.
 const MOST: f64 = 1e21;
+const LEAST: f64 = 1e6;
 
 impl Hardware {
     /// A machine of which only the memory bandwidth is known, in bytes/s: compute is then not counted.
@@ -161,12 +162,12 @@ impl Hardware {
     /// When one is not; the message names it.
     pub fn check(&self) -> Result<()> {
         let rate = |field: &str, value: f64| {
-            if value.is_finite() && value > 0.0 && value <= MOST {
+            if (LEAST..=MOST).contains(&value) {
                 return Ok(());
             }
             Err(FloorError::invalid(
                 field,
-                format!("`{value}` of `{}` is not a rate above 0 and at most 1e21 a second", self.name),
+                format!("`{value}` of `{}` is not a rate from 1e6 to 1e21 a second", self.name),
             ))
         };
         let all = |prefix: &str, peaks: &Peaks| {

@@ -55,7 +55,9 @@ impl Regime {
         }
     }
 
-    pub(crate) const fn context(self) -> u64 {
+    /// Tokens that attention sees: the context when decoding, the prompt in prefill.
+    #[must_use]
+    pub const fn context(self) -> u64 {
         match self {
             Self::Decode { context, .. } => context,
             Self::Prefill { prompt, .. } => prompt,

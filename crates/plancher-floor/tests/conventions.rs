@@ -280,3 +280,65 @@ fn qwen3_next_keeps_a_constant_state_in_three_of_four_layers() {
     assert_eq!(shape.kv_bytes(1, Format::Bf16, 1).unwrap(), kv(1));
     assert_eq!(shape.kv_bytes(4096, Format::Bf16, 1).unwrap(), kv(4096));
 }
+
+fn config_with(name: &str, changes: &Value) -> Result<ModelShape, plancher_floor::FloorError> {
+    let mut fields = json!({
+        "hidden_size": 3840, "intermediate_size": 15360, "num_hidden_layers": 48, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "vocab_size": 262_208, "torch_dtype": "bfloat16", "tie_word_embeddings": true,
+    });
+    for (field, value) in changes.as_object().expect("an object") {
+        fields[field] = value.clone();
+    }
+    config::from_json(name, &fields)
+}
+
+#[test]
+fn a_head_size_that_a_configuration_leaves_out_is_the_architectures_own() {
+    // The text part of Gemma 3 12B: heads of 256, although 3840 / 16 is 240.
+    let gemma = json!({"architectures": ["Gemma3ForCausalLM"], "sliding_window": 1024});
+    let gemma = config_with("gemma-3-12b", &gemma).expect("understood");
+    assert_eq!(gemma.params_total().expect("countable"), 11_766_034_176);
+    assert_eq!(gemma.kv_bytes_per_token(Format::Bf16).expect("countable"), 48 * 2 * 8 * 256 * 2);
+    for (architecture, head_dim) in [("Qwen3ForCausalLM", 128), ("GemmaForCausalLM", 256), ("LlamaForCausalLM", 240)] {
+        let shape = config_with("a model", &json!({"architectures": [architecture]})).expect("understood");
+        assert_eq!(
+            shape.kv_bytes_per_token(Format::Bf16).expect("countable"),
+            48 * 2 * 8 * head_dim * 2,
+            "{architecture}"
+        );
+    }
+}
+
+#[test]
+fn windows_of_qwen_begin_where_the_class_says_unless_the_configuration_does() {
+    let windowed = |changes: &Value| {
+        let mut fields =
+            json!({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true, "sliding_window": 100});
+        for (field, value) in changes.as_object().expect("an object") {
+            fields[field] = value.clone();
+        }
+        let shape = config_with("a model", &fields).expect("understood");
+        shape.layers.iter().filter(|layer| layer.attention.visible(1000) == 100).count()
+    };
+    assert_eq!(windowed(&json!({})), 48 - 28);
+    assert_eq!(windowed(&json!({"max_window_layers": 3})), 45);
+    assert_eq!(windowed(&json!({"use_sliding_window": false})), 0);
+}
+
+#[test]
+fn experts_in_mxfp4_need_experts() {
+    let dense = json!({"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}});
+    let error = config_with("a model", &dense).expect_err("no experts").to_string();
+    assert!(error.starts_with("`quantization_config.quant_method`: `mxfp4`"), "{error}");
+}
+
+#[test]
+fn windows_of_smollm3_are_those_of_the_list() {
+    let smollm3 = json!({"architectures": ["SmolLM3ForCausalLM"], "use_sliding_window": true, "sliding_window": 100});
+    let error = config_with("a model", &smollm3).expect_err("no list").to_string();
+    assert!(error.starts_with("`layer_types`"), "{error}");
+    let mut listed = smollm3;
+    listed["layer_types"] = json!([["full_attention"; 3].as_slice(), &["sliding_attention"; 45]].concat());
+    let shape = config_with("a model", &listed).expect("understood");
+    assert_eq!(shape.layers.iter().filter(|layer| layer.attention.visible(1000) == 100).count(), 45);
+}

@@ -282,3 +282,66 @@ fn pages_and_drawings_are_self_contained() {
     assert_eq!(page.matches("<table").count(), 5);
     assert_eq!(figure.matches("<g ").count(), figure.matches("</g>").count());
 }
+
+#[test]
+fn files_without_end_and_times_that_no_step_takes_are_refused() {
+    if cfg!(target_os = "linux") {
+        let error = refused(&["llama-3.2-1b", "--measured", "/dev/zero"]);
+        assert!(error.contains("`/dev/zero` has more than"), "{error}");
+    }
+    for time in ["0s", "1e300s", "1e400s", "nanms", "infs"] {
+        for regime in [None, Some("--train")] {
+            let arguments: Vec<&str> =
+                ["llama-3.2-1b", "--ignore-memory", "--measured", time].into_iter().chain(regime).collect();
+            let error = refused(&arguments);
+            assert!(error.contains(&format!("`--measured {time}`")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_hardware_file_in_other_units_or_with_a_name_of_several_lines_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases = [
+        (r#"{"bandwidth": 3350}"#, "`bandwidth`: `3350`"),
+        (r#"{"bandwidth": 1e12, "peaks": {"bf16": 989.4}}"#, "`peaks.bf16`: `989.4`"),
+        ("{\"bandwidth\": 1e12, \"name\": \"a\\nb\"}", "`name`: `a\\nb`"),
+        ("{\"bandwidth\": 1e12, \"name\": \"\\u001b[31m\"}", "`name`: `\\u{1b}[31m`"),
+        (r#"{"bandwidth": 1e12, "source": ""}"#, "`source`: ``"),
+    ];
+    for (content, expected) in cases {
+        fs::write(directory.path().join("machine.json"), content).expect("written");
+        let error = refused_in(directory.path(), &["llama-3.2-1b", "--on", "machine.json"]);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    for arguments in [
+        &["llama-3.2-1b", "--train", "--kv", "fp8"][..],
+        &["llama-3.2-1b", "--train", "--measured", "1s", "--executor", "cpu"],
+        &["--seed-tables", "--html", "page.html"],
+        &["--seed-tables", "--batch", "2"],
+        &["llama-3.2-1b", "--svg", "same", "--html", "same"],
+    ] {
+        refused(arguments);
+    }
+}
+
+#[test]
+fn a_draft_must_fit_beside_its_model() {
+    // 24e9 − 16,060,522,496 − 1024 × 131,072 leave 7,805,259,776 bytes; the 3B takes 6,425,499,648 and 117,440,512 of KV.
+    let draft = ["--on", "l4", "--k", "3", "--acceptance", "0.7", "--draft"];
+    let with = |name| [&["llama-3.1-8b"], &draft[..], &[name]].concat();
+    assert!(printed(&with("llama-3.2-3b")).contains("speculation, k = 3"));
+    let error = refused(&with("qwen3-8b"));
+    assert!(error.contains("with the draft qwen3-8b") && error.ends_with("bytes too many"), "{error}");
+}
+
+#[test]
+fn a_context_beyond_the_models_own_is_named() {
+    let note = "made for 131072 positions, fewer than the 131073 asked for";
+    assert!(printed(&["llama-3.1-8b", "--context", "131073"]).contains(note));
+    assert!(!printed(&["llama-3.1-8b", "--context", "131072"]).contains("positions, fewer"));
+}

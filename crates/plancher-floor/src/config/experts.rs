@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::llama::heads;
+use super::llama::{USUAL_WINDOW_LAYERS, heads};
 use super::parts::{gated, outside, routed, sharded_vector};
 use super::windows;
 use crate::error::Result;
@@ -20,7 +20,7 @@ pub(super) fn read(name: &str, architecture: &str, fields: Fields<'_>, format: F
         "gpt_oss" => windows(fields, n_layers, window, |layer| layer % 2 == 0)?,
         _ => {
             let used = fields.flag("use_sliding_window", false)?;
-            let first = fields.number("max_window_layers", 0)?;
+            let first = fields.number("max_window_layers", USUAL_WINDOW_LAYERS)?;
             windows(fields, n_layers, window, |layer| used && layer >= first)?
         }
     };

@@ -7,10 +7,21 @@ use super::windows;
 use crate::error::Result;
 use crate::{Class, FloorError, Format, LayerShape, ModelShape, Weight};
 
-/// The head sizes of a configuration; `hidden / heads` where no `head_dim` is given.
+/// The head size of architectures whose configuration class has one of its own for a file that gives none
+/// (transformers' `configuration_*.py`); the others divide the hidden size by the heads.
+fn usual_head_dim(architecture: &str) -> Option<u64> {
+    match architecture {
+        "gemma" | "gemma2" | "gemma3" | "qwen3_next" => Some(256),
+        "qwen3" => Some(128),
+        "gpt_oss" => Some(64),
+        _ => None,
+    }
+}
+
+/// The head sizes of a configuration; where no `head_dim` is given, the architecture's own, else `hidden / heads`.
 pub(super) fn heads(architecture: &str, fields: Fields<'_>, hidden: u64) -> Result<Heads> {
     let n_heads = fields.count("num_attention_heads")?;
-    let head_dim = match fields.count_if("head_dim")? {
+    let head_dim = match fields.count_if("head_dim")?.or(usual_head_dim(architecture)) {
         Some(head_dim) => head_dim,
         None if hidden.is_multiple_of(n_heads) => hidden / n_heads,
         None => {
@@ -37,14 +48,20 @@ pub(super) fn heads(architecture: &str, fields: Fields<'_>, hidden: u64) -> Resu
     Ok(heads)
 }
 
+/// The first layer with a window where a Qwen configuration with windows does not say it.
+pub(super) const USUAL_WINDOW_LAYERS: u64 = 28;
+
 /// The window of each layer.
 fn layer_windows(architecture: &str, fields: Fields<'_>, n_layers: u64) -> Result<Vec<Option<u64>>> {
     let window = fields.count_if("sliding_window")?;
     match architecture {
         "mistral" | "phi3" => Ok(vec![window; n_layers as usize]),
+        "smollm3" if fields.flag("use_sliding_window", false)? && fields.list("layer_types")?.is_none() => {
+            Err(FloorError::invalid("layer_types", "is missing, and says which layers of smollm3 slide"))
+        }
         "qwen2" | "qwen3" | "smollm3" => {
             let used = fields.flag("use_sliding_window", false)?;
-            let first = fields.number("max_window_layers", 0)?;
+            let first = fields.number("max_window_layers", USUAL_WINDOW_LAYERS)?;
             windows(fields, n_layers, window, |layer| used && layer >= first)
         }
         "gemma2" => windows(fields, n_layers, window, |layer| layer % 2 == 0),

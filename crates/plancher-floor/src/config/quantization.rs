@@ -14,8 +14,16 @@ pub(super) fn apply(mut shape: ModelShape, fields: Fields<'_>, base: Format) -> 
         "mxfp4" => {
             // Only the experts: attention, router, embedding and head are listed as not converted.
             let weights = shape.layers.iter_mut().flat_map(|layer| &mut layer.weights);
+            let mut found = false;
             for weight in weights.filter(|weight| weight.class == crate::Class::RoutedExperts) {
                 weight.format = Format::Mxfp4;
+                found = true;
+            }
+            if !found {
+                return Err(FloorError::invalid(
+                    "quantization_config.quant_method",
+                    "`mxfp4` is only understood with routed experts, of which there are none",
+                ));
             }
             return Ok(shape);
         }

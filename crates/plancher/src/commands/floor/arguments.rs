@@ -84,7 +84,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// The tables of the course this began with: the printed value, the right one, and why they differ
-    #[arg(long, conflicts_with = "model")]
+    #[arg(long, conflicts_with_all = ["model", "train", "prompt", "draft", "sweep", "measured", "explain", "svg", "html", "on", "weights", "batch", "context"])]
     pub(super) seed_tables: bool,
 }
 
@@ -162,7 +162,7 @@ pub(super) struct DraftOptions {
 #[command(next_help_heading = "Training")]
 pub(super) struct TrainingOptions {
     /// A training step: `AdamW` in bf16 mixed precision, `--batch` sequences of `--context` tokens a replica
-    #[arg(long, conflicts_with_all = ["prompt", "draft", "k", "acceptance", "sweep", "explain", "svg", "html"])]
+    #[arg(long, conflicts_with_all = ["prompt", "draft", "k", "acceptance", "sweep", "explain", "svg", "html", "kv", "executor"])]
     pub(super) train: bool,
     /// Tokens to train on, for the time of the whole run
     #[arg(long, value_name = "N", value_parser = count, requires = "train", allow_negative_numbers = true)]

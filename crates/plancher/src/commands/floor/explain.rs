@@ -16,9 +16,9 @@ conventions
      Tied embeddings are stored once and read once, as the head. `--head-weights` sets the head's format alone.
   3. KV read at context S: S tokens, min(S, window) in windowed layers; latent attention kv_lora_rank + rope dim a layer
      and token; recurrent layers their constant state.
-  4. head_dim is the configuration's own where it gives one.
-  5. FLOP are 2 per multiply-add; attention 4 · heads · head_dim · S a token and layer, S/2 on average in a causal pass.
-     Prefill computes the head at the last position; `--all-logits` at all.
+  4. head_dim is the configuration's own where it gives one, else its architecture's, else hidden / heads.
+  5. FLOP are 2 per multiply-add; attention 4 · heads · head_dim · S a token and layer, S/2 on average in a causal pass
+     (PaLM counts S). Prefill computes the head at the last position; `--all-logits` at all.
   6. The floor is the sum over classes of max(bytes / bandwidth, FLOP / peak).
   7. Peaks are dense rates of the fastest operands that hold the weights; `--compute` chooses, `--ceiling measured` uses
      measured rates.

@@ -10,6 +10,7 @@ use plancher_floor::{Hardware, Link, Measured, Peaks, presets};
 use serde::Deserialize;
 
 use super::arguments::{Ceiling, MachineOptions};
+use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
 
@@ -81,7 +82,7 @@ pub(super) fn named(text: &str, ceiling: Ceiling) -> anyhow::Result<Hardware> {
 /// Whether `text` names a machine rather than a model: a hardware file has a bandwidth.
 pub(super) fn is_machine(text: &str) -> bool {
     let has_bandwidth = || {
-        let content = std::fs::read_to_string(text).unwrap_or_default();
+        let content = read_text(Path::new(text)).unwrap_or_default();
         Path::new(text).extension().is_some_and(|extension| extension == "toml") || content.contains("\"bandwidth\"")
     };
     text == "this" || presets::hardware(text).is_ok() || (is_file(text) && has_bandwidth())
@@ -100,13 +101,22 @@ fn line_of(text: &str, error: &toml::de::Error) -> String {
 
 fn read_file(path: &Path) -> anyhow::Result<Hardware> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| refused(format!("cannot read `{shown}`: {error}")))?;
+    let text = read_text(path)?;
     let file: File = if path.extension().is_some_and(|extension| extension == "toml") {
         toml::from_str(&text)
             .map_err(|error| refused(format!("`{shown}`: {}{}", error.message(), line_of(&text, &error))))?
     } else {
         serde_json::from_str(&text).map_err(|error| refused(format!("`{shown}`: {error}")))?
     };
+    for (field, value) in [("name", &file.name), ("source", &file.source)] {
+        if let Some(value) = value.as_ref().filter(|value| value.trim().is_empty() || value.contains(char::is_control))
+        {
+            return Err(usage(format!(
+                "`{shown}`: `{field}`: `{}` is empty or not one line of text",
+                value.escape_debug()
+            )));
+        }
+    }
     let source = file.source.unwrap_or_else(|| format!("`{shown}`"));
     let memory_bytes = match file.memory_bytes {
         None => None,

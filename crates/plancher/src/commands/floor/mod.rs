@@ -4,6 +4,7 @@ mod arguments;
 mod chart;
 mod compare;
 mod explain;
+mod file;
 mod fit;
 mod gap;
 mod html;
@@ -21,10 +22,10 @@ mod training;
 pub(crate) use arguments::Arguments;
 
 use anyhow::Context as _;
-use plancher_floor::fit::check;
+use plancher_floor::fit::{check, fit};
 use plancher_floor::{
-    Acceptance, Crossover, Draft, Floor, Hardware, ModelShape, Regime, Setting, Speculation, crossover, floor,
-    speculation,
+    Acceptance, Crossover, Draft, Floor, FloorError, Hardware, ModelShape, Regime, Setting, Speculation, crossover,
+    floor, speculation,
 };
 use serde_json::{Map, Value};
 
@@ -88,6 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => {}
     }
     let options = &arguments.options;
+    if options.svg.is_some() && options.svg == options.html {
+        return Err(usage("floor: `--svg` and `--html` name the same file"));
+    }
     if options.seed_tables {
         return seed_tables::run(options.json);
     }
@@ -181,7 +185,32 @@ fn speculate(options: &Options, subject: &Subject, batch: u64, context: u64) -> 
     };
     let acceptance = acceptance(&options.draft)?;
     let Subject { shape, hardware, setting, .. } = subject;
+    if let Draft::Model(small) = &draft
+        && !subject.ignore_memory
+    {
+        check_both(subject, small, batch, context).map_err(refused)?;
+    }
     speculation(shape, hardware, *setting, batch, context, &draft, k, &acceptance).map(Some).map_err(refused)
+}
+
+/// Refuses a draft that does not fit beside the model it drafts for.
+fn check_both(subject: &Subject, draft: &ModelShape, batch: u64, context: u64) -> plancher_floor::Result<()> {
+    let Subject { shape, hardware, setting, .. } = subject;
+    if hardware.memory_bytes.is_none() {
+        return Ok(());
+    }
+    let (large, small) =
+        (fit(shape, hardware, *setting, batch, context)?, fit(draft, hardware, *setting, batch, context)?);
+    let needed = large.needed().saturating_add(small.needed());
+    if needed <= large.capacity {
+        return Ok(());
+    }
+    Err(FloorError::DoesNotFit {
+        what: format!("{} with the draft {} at batch {batch} and context {context}", shape.name, draft.name),
+        hardware: hardware.name.clone(),
+        needed,
+        available: large.capacity,
+    })
 }
 
 fn write(path: &std::path::Path, content: &str) -> anyhow::Result<()> {

@@ -7,11 +7,9 @@ use plancher_floor::{ModelShape, config, presets};
 use plancher_model::{Model, SourceSettings, resolve};
 use serde_json::Value;
 
+use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
-
-/// More than any `config.json` has; what is larger is not one.
-const MOST_CONFIG_BYTES: u64 = 16 << 20;
 
 /// Opens `text`: a path if it exists, else a preset, else a model in the Hugging Face cache.
 pub(super) fn open(text: &str) -> anyhow::Result<ModelShape> {
@@ -70,12 +68,7 @@ fn open_path(path: &Path) -> anyhow::Result<ModelShape> {
 }
 
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelShape> {
-    let failed = |error: std::io::Error| refused(format!("cannot read `{}`: {error}", path.display()));
-    let size = std::fs::metadata(path).map_err(failed)?.len();
-    if size > MOST_CONFIG_BYTES {
-        return Err(usage(format!("`{}` is no config.json: it has {size} bytes", path.display())));
-    }
-    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let text = read_text(path)?;
     let value: Value =
         serde_json::from_str(&text).map_err(|error| refused(format!("`{}`: {error}", path.display())))?;
     config::from_json(name, &value).map_err(|error| refused(format!("`{}`: {error}", path.display())))

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
 
@@ -32,23 +33,35 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// No step takes longer.
+const MOST_SECONDS: f64 = 1e9;
+
 /// A time with its unit, or the time of a bench JSON file.
 pub(super) fn measured_time(text: &str) -> anyhow::Result<f64> {
     if let Some(seconds) = time(text) {
-        return Ok(seconds);
+        return checked_time(text, seconds);
     }
     let path = Path::new(text);
     if !path.exists() {
         return Err(usage(format!("`--measured {text}` is neither a time (760us, 4.5ms, 1.2s) nor a file")));
     }
-    let content = std::fs::read_to_string(path).map_err(|error| refused(format!("cannot read `{text}`: {error}")))?;
+    let content = read_text(path)?;
     let json: Value = serde_json::from_str(&content).map_err(|error| refused(format!("`{text}`: {error}")))?;
-    bench_time(&json).ok_or_else(|| {
+    let seconds = bench_time(&json).ok_or_else(|| {
         usage(format!("`{text}`: found neither `samples` with a `unit` of time nor a test with `n_gen` and `avg_ns`"))
-    })
+    })?;
+    checked_time(text, seconds)
 }
 
-/// `760us`, `4.5ms`, `1.2s`, `300ns`, in seconds; what is not above 0 is left to the caller to refuse.
+/// Refuses what no step takes: 0, less, and more than thirty years.
+fn checked_time(text: &str, seconds: f64) -> anyhow::Result<f64> {
+    if seconds > 0.0 && seconds <= MOST_SECONDS {
+        return Ok(seconds);
+    }
+    Err(usage(format!("`--measured {text}`: `{seconds:e}` s is not a time above 0 and at most {MOST_SECONDS:e} s")))
+}
+
+/// `760us`, `4.5ms`, `1.2s`, `300ns`, in seconds; whether they can be is not asked.
 fn time(text: &str) -> Option<f64> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     units.into_iter().find_map(|(unit, seconds)| {

@@ -197,10 +197,7 @@ pub(super) fn verdict(floor: &Floor) -> String {
 
 /// Both crossovers in words.
 pub(super) fn crossings(crossover: &Crossover, regime: Regime) -> String {
-    let context = match regime {
-        Regime::Decode { context, .. } => context,
-        Regime::Prefill { prompt, .. } => prompt,
-    };
+    let context = regime.context();
     let linear = match crossover.linear_layers {
         Some(batch) => format!("the linear layers from batch {batch} on"),
         None => "the linear layers at no batch".to_owned(),
@@ -260,6 +257,10 @@ pub(super) fn not_counted(subject: &Subject, floor: &Floor) -> Vec<String> {
     }
     if subject.shape.predictor.is_some() {
         notes.push("the multi-token-prediction layer (`--draft mtp` uses it)".to_owned());
+    }
+    let positions = floor.regime.context();
+    if let Some(most) = subject.shape.context_length.filter(|&most| positions > most) {
+        notes.push(format!("that the model was made for {most} positions, fewer than the {positions} asked for"));
     }
     notes.extend(subject.shape.notes.iter().cloned());
     notes
