@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::{ModelError, Result};
 
@@ -35,6 +35,7 @@ pub struct StoredTensor {
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
+    #[serde(deserialize_with = "read_shape")]
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
@@ -76,9 +77,6 @@ fn check(entry: &Entry, data_length: usize) -> std::result::Result<StoredTensor,
     let (begin, end) = entry.data_offsets;
     if begin > end || end > data_length as u64 {
         return Err(format!("`data_offsets` are [{begin}, {end}], but the file holds {data_length} bytes of data"));
-    }
-    if entry.shape.len() > MAX_RANK {
-        return Err(format!("`shape` has {} dimensions, expected at most {MAX_RANK}", entry.shape.len()));
     }
     let elements = entry.shape.iter().try_fold(1_u64, |product, &n| product.checked_mul(n));
     let bits = elements.and_then(|n| n.checked_mul(bits_of(&entry.dtype).unwrap_or(0)));
@@ -142,13 +140,39 @@ fn bits_of(dtype: &str) -> Option<u64> {
     })
 }
 
+/// Reads a shape, and stops at the first dimension too many: a list may be as long as the header.
+fn read_shape<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<u64>, D::Error> {
+    struct Shape;
+
+    impl<'de> Visitor<'de> for Shape {
+        type Value = Vec<u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of dimensions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Self::Value, A::Error> {
+            let mut shape = Vec::with_capacity(MAX_RANK);
+            while let Some(size) = list.next_element()? {
+                if shape.len() == MAX_RANK {
+                    return Err(A::Error::custom(format!("`shape` has more than {MAX_RANK} dimensions")));
+                }
+                shape.push(size);
+            }
+            Ok(shape)
+        }
+    }
+
+    deserializer.deserialize_seq(Shape)
+}
+
 /// Reads the header's object entry by entry, so that duplicate names and absurd counts are seen.
 struct HeaderSeed;
 
 impl<'de> DeserializeSeed<'de> for HeaderSeed {
     type Value = BTreeMap<String, Entry>;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Self::Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
