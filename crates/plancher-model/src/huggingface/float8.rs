@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::json::Fields;
-use crate::{DType, ModelError, Result, Scale, limits};
+use crate::{DType, ModelError, Result, Scale};
 
 use super::shards::Shards;
 use super::tensors::float_type;
@@ -75,16 +75,14 @@ fn compressed_tensors(quantization: Fields<'_>) -> Result<Float8> {
     Ok(Float8 { block: sizes.first().copied().flatten() })
 }
 
-/// A pair of sizes, `[rows, columns]`.
+/// The block that shares a factor, `[rows, columns]`: the 128 × 128 of the hub's checkpoints, which is what kernels read.
 fn block(fields: Fields<'_>, name: &str) -> Result<Option<(usize, usize)>> {
     let Some(list) = fields.list(name)? else { return Ok(None) };
     let sizes: Option<Vec<u64>> = list.iter().map(serde_json::Value::as_u64).collect();
     match sizes.as_deref() {
-        Some(&[rows, columns]) => Ok(Some((
-            limits::size(fields.path(), name, rows, limits::WIDTH)?,
-            limits::size(fields.path(), name, columns, limits::WIDTH)?,
-        ))),
-        _ => Err(fields.invalid(name, "is not a pair of sizes [rows, columns]")),
+        Some([128, 128]) => Ok(Some((128, 128))),
+        Some(other) => Err(fields.invalid(name, format!("is {other:?}; blocks of [128, 128] are supported"))),
+        None => Err(fields.invalid(name, "is not a pair of sizes [rows, columns]")),
     }
 }
 
