@@ -184,7 +184,9 @@ fn no_penalty_turns_finite_logits_into_ones_that_are_refused() {
     for (repetition_penalty, logits) in [(1e-38, [5.0, 4.0, -1.0]), (1e38, [-5.0, -4.0, -6.0])] {
         let mut sampler =
             Sampler::new(SamplingParams { repetition_penalty, ..SamplingParams::default() }).expect("in range");
-        (0..3).for_each(|token| sampler.observe(token));
+        for token in 0..3 {
+            sampler.observe(token);
+        }
         assert!(sampler.sample(&logits).is_some(), "{repetition_penalty}");
         assert_eq!(sampler.sample(&[f32::INFINITY, 1.0, 1.0]), None, "the model's own are");
     }

@@ -192,7 +192,9 @@ fn two_pulls_at_once_fetch_once() {
     let settings = settings(cache.path(), &hub.address);
     std::thread::scope(|scope| {
         let pulls = [scope.spawn(|| run(ID, &settings)), scope.spawn(|| run(ID, &settings))];
-        pulls.into_iter().for_each(|pull| _ = pull.join().unwrap().unwrap());
+        for pull in pulls {
+            pull.join().unwrap().unwrap();
+        }
     });
     assert_eq!(hub.requests(&format!("/{ID}/resolve/{COMMIT}/model.safetensors")).len(), 1);
     let blobs = std::fs::read_dir(cache.path().join("hub/models--org--tiny/blobs")).unwrap();

@@ -84,7 +84,7 @@ fn an_interrupt_ends_with_the_shells_status() {
     let directory = tempfile::tempdir().expect("a directory");
     let pipe = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    let ids = ["1"; 2048].join(",");
+    let ids = vec!["1"; 2048].join(",");
     let mut child = command(&["logits", LLAMA, "--ids", &ids, "--out", pipe.to_str().expect("UTF-8")])
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -45,7 +45,7 @@ fn requests_that_make_no_sense_say_what_would() {
         run(&["bench", "-m", LLAMA, "-t", "2,257"]).error(2),
         run(&["bench", "-m", LLAMA, "-d", "100000"]).error(2),
         run(&["generate", "-m", LLAMA, "--ids", "1,2,3", "--context", "2"]).error(1),
-        run(&["logits", LLAMA, "--ids", &["1"; 2049].join(","), "--out", "/proc/nothing/x"]).error(2),
+        run(&["logits", LLAMA, "--ids", &vec!["1"; 2049].join(","), "--out", "/proc/nothing/x"]).error(2),
         run(&["perplexity", LLAMA, "--ids-file", "Cargo.toml", "--context", "3"]).error(2),
         run(&["perplexity", LLAMA]).error(2),
         run(&["logits", LLAMA, "--ids", "1"]).error(2),
