@@ -1,6 +1,8 @@
-//! The protocol's core under loom, with 2 to 4 threads: every interleaving, and every reordering that the memory
-//! model allows. Broken variants of the protocol show that the models would notice. The protocol is generic over its
+//! The protocol's core under loom, with 2 to 4 threads: every interleaving (with 4 threads, those of at most
+//! three preemptions), and every reordering that the memory model allows. Broken variants of the protocol show that the models would notice. The protocol is generic over its
 //! platform, so that no `--cfg loom` and no build of its own is needed.
+
+#![expect(clippy::arc_with_non_send_sync, reason = "loom's cells are shared on purpose: it checks every access")]
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -75,7 +77,7 @@ fn producers_and_a_consumer<O: Orders + Send + Sync + 'static>(producers: u32, g
             .map(|producer| {
                 let (counters, cells) = (Arc::clone(&counters), Arc::clone(&cells));
                 thread::spawn(move || {
-                    // Loom checks that no access to a cell is unordered with a write to it.
+                    // SAFETY: the pointer is loom's own, valid in the closure; loom panics where an access is unordered.
                     cells[producer].with_mut(|cell| unsafe { *cell = 7 });
                     counters.signal(0);
                 })
@@ -83,9 +85,12 @@ fn producers_and_a_consumer<O: Orders + Send + Sync + 'static>(producers: u32, g
             .collect();
         counters.wait(0, generation, producers, idle).unwrap();
         for cell in cells.iter() {
+            // SAFETY: as above.
             assert_eq!(cell.with(|cell| unsafe { *cell }), 7);
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 
@@ -133,9 +138,11 @@ fn two_steps(generations: bool, wait_before_reuse: bool) {
                 if step > 0 && wait_before_reuse {
                     counters.wait(READ, step - 1, 2, idle).unwrap();
                 }
+                // SAFETY: as above.
                 buffer[worker].with_mut(|cell| unsafe { *cell = step + 1 });
                 counters.signal(WRITTEN);
                 counters.wait(WRITTEN, generation, 2, idle).unwrap();
+                // SAFETY: as above.
                 assert_eq!(buffer[1 - worker].with(|cell| unsafe { *cell }), step + 1, "a stale value");
                 counters.signal(READ);
             }

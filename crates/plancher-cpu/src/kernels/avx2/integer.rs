@@ -80,7 +80,7 @@ unsafe fn unpack<F: Format>(panel: &mut Panel, g: usize, header: *const u8, payl
             for (i, out) in panel.quads[g + S].iter_mut().enumerate() {
                 *out = quad::<F, S>(payload, i);
             }
-            for half in 0..1 + usize::from(F::HALVES) {
+            for half in 0..=usize::from(F::HALVES) {
                 panel.scales[g + S][half] = scales.scale::<F>(S, half);
                 if F::MINIMA {
                     panel.minima[g + S][half] = scales.minimum::<F>(S, half);
