@@ -91,8 +91,8 @@ unsafe fn triad_plain(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_xor_si256, _mm512_loadu_si512,
-        _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_xor_si512,
+        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_xor_si256,
+        _mm512_loadu_si512, _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_xor_si512,
     };
 
     /// One line, aligned or not.

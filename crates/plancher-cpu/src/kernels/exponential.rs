@@ -2,9 +2,9 @@
 //! set does the same operations in the same order, without fused multiply-adds, so that a seed draws the same tokens
 //! on every machine.
 
+use super::Kernels;
 #[cfg(target_arch = "x86_64")]
 use super::{Isa, avx512};
-use super::Kernels;
 
 /// Partial sums kept side by side: the lanes of the widest vectors.
 const LANES: usize = 16;

@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::{
     __m512, _CMP_GE_OQ, _mm512_add_epi32, _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_mask_add_ps, _mm512_maskz_compress_epi32, _mm512_maskz_compress_ps, _mm512_loadu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_epi32,
-    _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_loadu_ps, _mm512_mask_add_ps, _mm512_maskz_compress_epi32, _mm512_maskz_compress_ps, _mm512_maskz_loadu_ps,
+    _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_epi32, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_storeu_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use crate::kernels::exponential::{COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, MAGIC};
