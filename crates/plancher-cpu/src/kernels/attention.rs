@@ -49,7 +49,7 @@ impl Kernels {
         };
         match self.isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if n.is_multiple_of(16) => {
+            Isa::Avx512 | Isa::Amx if n.is_multiple_of(16) => {
                 // SAFETY: an instruction set that the machine lacks cannot be constructed; lengths checked above.
                 unsafe { super::avx512::attend(rows, keys, values, mask) }
             }

@@ -43,14 +43,21 @@ impl FloatChunk {
     pub(super) const ZERO: Self = Self([0.0; CHUNK]);
 }
 
+/// [`CHUNK`] columns of one token in bf16, zeros after the last.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct BrainChunk(pub(super) [u16; CHUNK]);
+
 /// Input rows in the forms that products with the weights at hand want: f32, or 8 bits per block of 32. Both are stored
-/// `[chunk of 256 columns][token]`, so that a chunk of all tokens is contiguous.
+/// `[chunk of 256 columns][token]`, so that a chunk of all tokens is contiguous. Where AMX multiplies, bf16 alone.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     pub(super) tokens: usize,
     pub(super) columns: usize,
     pub(super) floats: Vec<FloatChunk>,
     pub(super) integers: Vec<IntegerChunk>,
+    /// For AMX: `[chunk][part][token]`, tokens padded to whole tiles.
+    pub(super) parts: Vec<BrainChunk>,
 }
 
 impl Input {
@@ -78,10 +85,24 @@ impl Input {
         let floats = dtypes.iter().any(|dtype| !dtype.is_quantized());
         self.integers.resize(if integers { chunks } else { 0 }, IntegerChunk::ZERO);
         self.floats.resize(if floats { chunks } else { 0 }, FloatChunk::ZERO);
+        self.parts.clear();
+    }
+
+    /// Sets the shape and makes room for `parts` parts of every chunk of `padded` tokens, and for no other form.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn reset_parts(&mut self, tokens: usize, columns: usize, padded: usize, parts: usize) {
+        (self.tokens, self.columns) = (tokens, columns);
+        self.floats.clear();
+        self.integers.clear();
+        self.parts.resize(self.chunks() * parts * padded, BrainChunk([0; CHUNK]));
     }
 
     /// Whether products with weights of `dtype` have the form of the input that they read.
     pub(super) fn is_prepared(&self, dtype: DType) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if !self.parts.is_empty() {
+            return super::amx::is_prepared(dtype, self);
+        }
         let form = if dtype.is_quantized() { self.integers.len() } else { self.floats.len() };
         form == self.chunks() * self.tokens
     }

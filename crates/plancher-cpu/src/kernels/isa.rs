@@ -9,13 +9,15 @@ pub enum Isa {
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL, VNNI (BF16 where present).
+    /// AVX-512 F, BW, DQ, VL, VNNI.
     Avx512,
+    /// AVX-512 with BF16, and AMX tiles with BF16 for products of many tokens.
+    Amx,
 }
 
 impl Isa {
     /// Every instruction set, the preferred ones last.
-    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx];
 
     /// The name that `PLANCHER_ISA` and reports use.
     #[must_use]
@@ -24,6 +26,7 @@ impl Isa {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
         }
     }
 
@@ -36,8 +39,10 @@ impl Isa {
             Self::Avx2 => super::avx2::is_available(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => super::avx512::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => super::avx512::is_available() && super::amx::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 => false,
+            Self::Avx2 | Self::Avx512 | Self::Amx => false,
         }
     }
 }

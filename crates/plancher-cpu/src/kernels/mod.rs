@@ -1,6 +1,8 @@
 //! The arithmetic of a worker: products of packed weight tiles with prepared inputs, and the layout of those tiles.
 //! [`scalar`] is the reference; the other instruction sets are chosen at run time.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -42,11 +44,16 @@ impl Kernels {
     /// When `x` is not `tokens * columns` long, or `columns` is zero.
     pub fn prepare(&self, x: &[f32], tokens: usize, columns: usize, dtypes: &[DType], input: &mut Input) {
         assert!(columns > 0 && x.len() == tokens * columns, "{} elements are not ({tokens}, {columns})", x.len());
+        #[cfg(target_arch = "x86_64")]
+        if self.isa == Isa::Amx && tokens >= amx::MIN_TOKENS {
+            // SAFETY: an instruction set that the machine lacks cannot be constructed.
+            return unsafe { amx::prepare(x, tokens, columns, dtypes, input) };
+        }
         input.reset(tokens, columns, dtypes);
         match self.isa {
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { avx512::prepare(x, input) },
+            Isa::Avx512 | Isa::Amx => unsafe { avx512::prepare(x, input) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::prepare(x, input) },
@@ -81,7 +88,10 @@ impl Kernels {
         match self.isa {
             // SAFETY: the caller's promise, passed on; an instruction set that the machine lacks cannot be constructed.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { avx512::multiply(dtype, tiles, rows, input, out, stride) },
+            Isa::Amx if !input.parts.is_empty() => unsafe { amx::multiply(dtype, tiles, rows, input, out, stride) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Amx => unsafe { avx512::multiply(dtype, tiles, rows, input, out, stride) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::multiply(dtype, tiles, rows, input, out, stride) },

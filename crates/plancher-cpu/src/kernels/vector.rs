@@ -26,7 +26,7 @@ impl Kernels {
         match self.isa {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
-            Isa::Avx512 => unsafe { super::avx512::gate_up(function, gate, up) },
+            Isa::Avx512 | Isa::Amx => unsafe { super::avx512::gate_up(function, gate, up) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Isa::Avx2 => unsafe { super::avx2::gate_up(function, gate, up) },

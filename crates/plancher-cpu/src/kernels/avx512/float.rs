@@ -14,7 +14,7 @@ use crate::kernels::input::{CHUNK, FloatChunk, Input};
 use crate::kernels::layout::{COLUMN_PADDING, F8_COLUMNS, TILE_ROWS, WORD};
 
 /// Columns taken together: four sums hide the latency of additions.
-const STEP: usize = 4;
+pub(super) const STEP: usize = 4;
 
 /// Reads four columns of a tile without the scale of F8.
 pub(super) trait Plain {
@@ -28,9 +28,9 @@ pub(super) trait Plain {
     unsafe fn columns(pointer: *const u8) -> [__m512; STEP];
 }
 
-struct F32;
-struct F16;
-struct BF16;
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct BF16;
 pub(super) struct F8;
 
 impl Plain for F32 {

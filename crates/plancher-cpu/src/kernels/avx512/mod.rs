@@ -6,6 +6,7 @@ mod exponential;
 mod float;
 mod format;
 mod integer;
+mod pairs;
 mod prepare;
 mod vector;
 
@@ -20,6 +21,7 @@ use super::layout::TILE_ROWS;
 
 pub(super) use attention::attend;
 pub(super) use exponential::{at_least, lanes_of_exponentials};
+pub(super) use pairs::{Parts, split, unpack_pairs};
 pub(super) use prepare::prepare;
 pub(super) use vector::gate_up;
 
@@ -32,6 +34,11 @@ pub(super) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
+}
+
+/// Whether it also rounds to bf16, which the forms for the tile unit need.
+pub(super) fn has_bf16() -> bool {
+    is_x86_feature_detected!("avx512bf16")
 }
 
 /// Where the results of a tile go: `out[token * stride + lane]` for the lanes in `mask`.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::random::{Matrix, Random, matrix};
 use crate::kernels::{Input, Isa, Kernels, TILE_ROWS, layout};
 
-pub(super) fn pack(matrix: &Matrix) -> Vec<u8> {
+pub(in crate::kernels) fn pack(matrix: &Matrix) -> Vec<u8> {
     let kernels = Kernels::with_isa(Isa::Scalar).unwrap();
     let (dtype, rows, columns) = (matrix.tensor.dtype, matrix.tensor.rows, matrix.tensor.columns);
     let tile_bytes = kernels.tile_bytes(dtype, columns).unwrap();
@@ -170,5 +170,56 @@ fn extreme_quants_agree() {
                 }
             }
         }
+    }
+}
+
+/// Shapes with many tokens.
+pub(in crate::kernels) fn batches() -> impl Strategy<Value = (DType, usize, usize, usize, u64)> {
+    (shapes(), 16_usize..80).prop_map(|((dtype, rows, columns, _, seed), tokens)| (dtype, rows, columns, tokens, seed))
+}
+
+/// Asserts that `(tokens, rows)` products are as close to the exact ones as bf16 parts of inputs and weights allow.
+/// One part has eight bits, so that rounding is off by one 512th at most; two parts have sixteen.
+pub(in crate::kernels) fn assert_batch_is_right(
+    matrix: &Matrix,
+    tiles: &[u8],
+    x: &[f32],
+    out: &[f32],
+) -> Result<(), TestCaseError> {
+    let (dtype, rows, columns) = (matrix.tensor.dtype, matrix.tensor.rows, matrix.tensor.columns);
+    let relative = match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => 2e-5,
+        DType::F8_E4M3 => 1.0 / 500.0,
+        _ => 2.0 / 500.0,
+    };
+    let tile_bytes = tiles.len() / rows.div_ceil(TILE_ROWS);
+    let mut weights = vec![0.0; columns];
+    for row in 0..rows {
+        let tile = &tiles[row / TILE_ROWS * tile_bytes..][..tile_bytes];
+        Kernels::with_isa(Isa::Scalar).unwrap().unpack_row(dtype, tile, row % TILE_ROWS, &mut weights);
+        for (token, x) in x.chunks_exact(columns).enumerate() {
+            let products = weights.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x));
+            let (exact, magnitude) = products.fold((0.0, 0.0), |(sum, all), p| (sum + p, all + p.abs()));
+            let value = f64::from(out[token * rows + row]);
+            prop_assert!((value - exact).abs() <= relative * magnitude + 1e-9, "{} {} {}", dtype, value, exact);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Many tokens at once, where the tile unit has its own kernels.
+    #[test]
+    fn batches_are_right((dtype, rows, columns, tokens, seed) in batches()) {
+        if !Isa::Amx.is_available() {
+            return Ok(());
+        }
+        let mut random = Random(seed);
+        let matrix = matrix(dtype, rows, columns, &mut random);
+        let tiles = pack(&matrix);
+        let x = random.vector(tokens * columns);
+        assert_batch_is_right(&matrix, &tiles, &x, &multiply(Isa::Amx, &matrix, &tiles, &x, tokens))?;
     }
 }

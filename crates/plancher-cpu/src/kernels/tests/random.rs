@@ -5,22 +5,22 @@ use plancher_model::{DType, Scale, Tensor, TensorView};
 
 /// A matrix with its bytes.
 #[derive(Debug)]
-pub(super) struct Matrix {
-    pub(super) tensor: Tensor,
+pub(crate) struct Matrix {
+    pub(crate) tensor: Tensor,
     bytes: Vec<u8>,
 }
 
 impl Matrix {
-    pub(super) fn view(&self) -> TensorView<'_> {
+    pub(crate) fn view(&self) -> TensorView<'_> {
         TensorView { tensor: &self.tensor, bytes: &self.bytes }
     }
 }
 
 /// A small generator: tests want speed and repeatability, nothing more.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -28,17 +28,17 @@ impl Random {
     }
 
     /// -1 … 1.
-    pub(super) fn signed(&mut self) -> f32 {
+    pub(crate) fn signed(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    pub(super) fn vector(&mut self, n: usize) -> Vec<f32> {
+    pub(crate) fn vector(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.signed()).collect()
     }
 }
 
 /// Random elements: any bits are valid in quantised blocks but for their f16 scales, which are made small.
-pub(super) fn matrix(dtype: DType, rows: usize, columns: usize, random: &mut Random) -> Matrix {
+pub(crate) fn matrix(dtype: DType, rows: usize, columns: usize, random: &mut Random) -> Matrix {
     let row_bytes = dtype.row_bytes(columns).unwrap();
     let mut bytes: Vec<u8> = (0..rows * row_bytes).map(|_| random.bits() as u8).collect();
     let scales: &[usize] = match dtype {
