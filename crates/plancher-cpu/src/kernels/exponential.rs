@@ -51,7 +51,7 @@ impl Kernels {
         let sum = |part: &[f32]| match self.isa {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
-            Isa::Avx512 => unsafe { avx512::lanes_of_exponentials(part, maximum) },
+            Isa::Avx512 | Isa::Amx => unsafe { avx512::lanes_of_exponentials(part, maximum) },
             _ => lanes_of_exponentials(part, maximum),
         };
         values.chunks(SUMMED_IN_F32).flat_map(sum).map(f64::from).sum()
@@ -68,7 +68,7 @@ impl Kernels {
         match self.isa {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an instruction set that the machine lacks cannot be constructed.
-            Isa::Avx512 => unsafe { avx512::at_least(values, threshold, indices, found) },
+            Isa::Avx512 | Isa::Amx => unsafe { avx512::at_least(values, threshold, indices, found) },
             _ => at_least(values, threshold, indices, found),
         }
     }

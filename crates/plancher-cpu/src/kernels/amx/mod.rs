@@ -36,8 +36,7 @@ impl Precision {
         match dtype {
             // More precise than the weights are; and the 8-bit inputs of other instruction sets err more.
             dtype if dtype.is_quantized() => Self { inputs: 1, weights: 1 },
-            // bf16 represents the weights (of F8 without their scales).
-            DType::BF16 | DType::F8_E4M3 => Self { inputs: 2, weights: 1 },
+            DType::BF16 => Self { inputs: 2, weights: 1 },
             _ => Self { inputs: 2, weights: 2 },
         }
     }
@@ -111,6 +110,7 @@ unsafe fn multiply_with(
     let parts = input.parts.len() / (padded_tokens * input.chunks());
     let steps = input.columns.div_ceil(COLUMN_PADDING);
     let tile_bytes = tiles.len() / rows.div_ceil(TILE_ROWS);
+    #[expect(clippy::large_stack_arrays, reason = "32 KiB, which a product is to find in the first cache")]
     let mut panels = [Panel([[0; CHUNK / 32 * STEP_BYTES]; 2]); 2];
     for (pair, tiles) in tiles.chunks(2 * tile_bytes).enumerate() {
         let row_tiles = tiles.len() / tile_bytes;

@@ -188,9 +188,8 @@ pub(in crate::kernels) fn assert_batch_is_right(
 ) -> Result<(), TestCaseError> {
     let (dtype, rows, columns) = (matrix.tensor.dtype, matrix.tensor.rows, matrix.tensor.columns);
     let relative = match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => 2e-5,
-        DType::F8_E4M3 => 1.0 / 500.0,
-        _ => 2.0 / 500.0,
+        dtype if dtype.is_quantized() => 2.0 / 500.0,
+        _ => 4e-5,
     };
     let tile_bytes = tiles.len() / rows.div_ceil(TILE_ROWS);
     let mut weights = vec![0.0; columns];
