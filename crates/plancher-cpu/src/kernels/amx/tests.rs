@@ -94,7 +94,8 @@ fn prepare(x: &[f32], tokens: usize, columns: usize, parts: usize) -> Input {
 /// # Safety
 /// As there.
 unsafe fn unpack(dtype: DType, tile: &[u8], start: usize, steps: usize, panel: Parts) {
-    let columns = (start + 32 * steps..=start + 1024).find(|&n| crate::kernels::layout::tile_bytes(dtype, n) == Some(tile.len()));
+    let columns =
+        (start + 32 * steps..=start + 1024).find(|&n| crate::kernels::layout::tile_bytes(dtype, n) == Some(tile.len()));
     let mut row = vec![0.0; columns.unwrap()];
     for r in 0..SIDE {
         scalar::unpack_row(dtype, tile, r, &mut row);

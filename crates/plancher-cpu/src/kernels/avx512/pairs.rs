@@ -11,7 +11,7 @@ use plancher_model::DType;
 
 use super::float::{BF16, F8, F16, F32, Plain, STEP};
 use super::format::{quads, scales};
-use crate::kernels::format::{self, Format, for_each_sub, with_format};
+use crate::kernels::format::{Format, for_each_sub, with_format};
 use crate::kernels::input::{BLOCK, BrainChunk, CHUNK};
 use crate::kernels::layout::{self, F8_BYTES, F8_COLUMNS, WORD};
 
