@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 /// What an instruction computes. Matrix products name the segments of this worker's stream that they consume, in
-/// order, as a range of [`WorkerProgram::segments`].
+/// order, as a range of [`crate::WorkerProgram::segments`].
 ///
 /// The residual stream is kept by every worker privately (`hidden`, f32). An operation that ends a branch
 /// (attention output, down) leaves its result in a shared `delta` buffer; whoever needs the residual next adds the

@@ -1,5 +1,7 @@
 //! The command line: parses, runs a command, and turns whatever went wrong into one line and an exit status.
 
+#![expect(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts here, and `[@revision]` is no link")]
+
 mod answer;
 mod arguments;
 mod cli;

@@ -1,5 +1,5 @@
 //! The arithmetic of a worker: products of packed weight tiles with prepared inputs, and the layout of those tiles.
-//! [`scalar`] is the reference; the other instruction sets are chosen at run time.
+//! `scalar` is the reference; the other instruction sets are chosen at run time.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
