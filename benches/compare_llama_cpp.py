@@ -86,7 +86,7 @@ class Comparison:
     def record(self, quantity, title, unit, samples, argv, **more):
         record = {
             "schema": SCHEMA, "name": f"cpu/{self.options.name}/{quantity}", "unit": unit, "title": title,
-            "argv": argv, "commit": self.commit, "dirty": self.dirty,
+            "argv": [os.path.basename(word) for word in argv], "commit": self.commit, "dirty": self.dirty,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "machine": self.machine, "ceilings": {}, "samples": samples, "code": self.code, "check": self.check,
         }
