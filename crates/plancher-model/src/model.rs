@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{ChatTemplate, ModelConfig, Result, Tokenizer, Weights};
+use crate::{ChatTemplate, DummyFill, ModelConfig, Result, Tokenizer, Weights};
 
 /// What the model's own files say about how to generate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,5 +47,15 @@ impl Model {
     /// When anything in the files is missing, malformed or not supported; the message names file and field.
     pub fn open(path: &Path) -> Result<Self> {
         if path.is_dir() { crate::huggingface::open(path) } else { crate::gguf::open(path) }
+    }
+
+    /// The model that a `config.json` describes, with random weights (see [`DummyFill`]): `name` is such a file, a
+    /// directory that holds one, or one of [`crate::shape_names`].
+    ///
+    /// # Errors
+    /// When there is no such thing, or it describes what is not supported.
+    pub fn dummy(name: &str, fill: DummyFill) -> Result<Self> {
+        let path = Path::new(name);
+        if path.exists() { crate::huggingface::dummy::open_file(path, fill) } else { crate::presets::open(name, fill) }
     }
 }

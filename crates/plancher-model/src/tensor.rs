@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::dummy::DummyTensor;
 use crate::{DType, ModelError, Result};
 
 /// A tensor of one layer, by what it does.
@@ -102,6 +103,8 @@ pub struct Tensor {
 pub struct MappedFile {
     path: PathBuf,
     map: memmap2::Mmap,
+    /// Pages that were let go could be read again.
+    has_file: bool,
 }
 
 impl MappedFile {
@@ -119,7 +122,12 @@ impl MappedFile {
         // would make reads past the new end fault; as with every engine that maps its weights, model files are
         // taken to be left alone while they are in use.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| ModelError::io(path, e))?;
-        Ok(Self { path: path.to_owned(), map })
+        Ok(Self { path: path.to_owned(), map, has_file: true })
+    }
+
+    /// Memory without a file behind it; `path` is what messages name.
+    pub(crate) fn anonymous(path: &Path, map: memmap2::Mmap) -> Self {
+        Self { path: path.to_owned(), map, has_file: false }
     }
 
     /// The file's path.
@@ -137,6 +145,9 @@ impl MappedFile {
     /// Tells the operating system that the pages of `range` will not be read again soon, so that they do not
     /// count as resident. Reading them again is still right, only slower.
     pub fn release(&self, range: std::ops::Range<usize>) {
+        if !self.has_file {
+            return;
+        }
         #[cfg(unix)]
         {
             let page = 4096;
@@ -159,6 +170,7 @@ impl MappedFile {
 pub struct Weights {
     files: Vec<MappedFile>,
     tensors: HashMap<TensorKey, Tensor>,
+    dummies: HashMap<TensorKey, DummyTensor>,
 }
 
 /// A tensor with its bytes.
@@ -235,7 +247,18 @@ impl Weights {
                 ));
             }
         }
-        Ok(Self { files, tensors })
+        Ok(Self { files, tensors, dummies: HashMap::new() })
+    }
+
+    /// The same, whose tensors are made by these rules and may hold zeros in their place (see [`crate::DummyFill`]).
+    pub(crate) fn with_dummies(self, dummies: HashMap<TensorKey, DummyTensor>) -> Self {
+        Self { dummies, ..self }
+    }
+
+    /// How the tensor in role `key` is made, in a dummy model that has it.
+    #[must_use]
+    pub fn dummy(&self, key: TensorKey) -> Option<DummyTensor> {
+        self.dummies.get(&key).copied()
     }
 
     /// The tensor in role `key`, if the model has it.

@@ -2,6 +2,7 @@
 //! `generation_config.json`, tokenizer and chat template.
 
 mod config;
+pub(crate) mod dummy;
 mod families;
 mod float8;
 mod generation;

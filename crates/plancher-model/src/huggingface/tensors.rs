@@ -12,12 +12,12 @@ use super::float8::{self, Float8};
 use super::shards::Shards;
 
 /// What may stand before `embed_tokens`: the plain models, and the two spellings of multimodal ones.
-const PREFIXES: [&str; 3] = ["model.", "language_model.model.", "model.language_model."];
+pub(super) const PREFIXES: [&str; 3] = ["model.", "language_model.model.", "model.language_model."];
 
 /// Rows of a stored tensor that have a role.
-struct Source {
-    key: TensorKey,
-    name: String,
+pub(super) struct Source {
+    pub(super) key: TensorKey,
+    pub(super) name: String,
     first_row: usize,
     /// Rows of the whole stored tensor.
     stored_rows: usize,
@@ -57,12 +57,12 @@ fn embedding_name(prefix: &str) -> String {
     format!("{prefix}embed_tokens.weight")
 }
 
-fn head_name(prefix: &str) -> String {
+pub(super) fn head_name(prefix: &str) -> String {
     if prefix == "language_model.model." { "language_model.lm_head.weight" } else { "lm_head.weight" }.to_owned()
 }
 
 /// All tensors but the head.
-fn sources(described: &Described, prefix: &str) -> Vec<Source> {
+pub(super) fn sources(described: &Described, prefix: &str) -> Vec<Source> {
     let config = &described.config;
     let whole = |key: TensorKey, name: String| Source { key, name, first_row: 0, stored_rows: config.shape(key).0 };
     let mut sources = vec![
