@@ -1,0 +1,78 @@
+//! What is compiled: a file of kernels with the common helpers in front, and the constants that shape it.
+
+use std::fmt::Display;
+
+use super::cache::hash_of;
+use crate::Architecture;
+
+/// The helpers that every kernel may use.
+const COMMON: &str = include_str!("../../kernels/common.cuh");
+
+/// A file of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name without its ending, such as `matvec`.
+    pub name: &'static str,
+    /// Its text, which includes nothing.
+    pub text: &'static str,
+}
+
+impl Source {
+    /// The hash of what the compiler gets, in hexadecimal.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        hash_of(&self.complete())
+    }
+
+    /// What the compiler gets. Line numbers in its messages are those of the files.
+    pub(super) fn complete(&self) -> String {
+        format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}\n", self.name, self.text)
+    }
+}
+
+/// What a source is specialised for: constants, and options of the compiler. Order matters only for the cache.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Specialization {
+    definitions: Vec<(&'static str, String)>,
+    options: Vec<String>,
+}
+
+impl Specialization {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Defines a macro.
+    #[must_use]
+    pub fn define(mut self, name: &'static str, value: impl Display) -> Self {
+        self.definitions.push((name, value.to_string()));
+        self
+    }
+
+    /// Adds an option of NVRTC, such as `--maxrregcount=64` or `--use_fast_math`.
+    #[must_use]
+    pub fn option(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// The macros, in the order in which they were defined.
+    pub fn definitions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.definitions.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
+    pub(super) fn options(&self, architecture: Architecture) -> Vec<String> {
+        let mut options = vec![
+            format!("--gpu-architecture={architecture}"),
+            "--std=c++17".to_owned(),
+            "-lineinfo".to_owned(),
+            // Registers and spills come from the assembler's report.
+            "--ptxas-options=-v".to_owned(),
+        ];
+        options.extend(self.options.iter().cloned());
+        options.extend(self.definitions.iter().map(|(name, value)| format!("-D{name}={value}")));
+        options
+    }
+}
