@@ -24,6 +24,8 @@
 //! ```
 
 mod architecture;
+pub mod catalogue;
+pub mod ceilings;
 mod compiler;
 mod device;
 mod driver;

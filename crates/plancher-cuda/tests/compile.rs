@@ -1,6 +1,7 @@
 //! Compiling without a GPU: what comes out, what an error says, and what the cache does. Skipped where there is no
 //! NVRTC, unless `PLANCHER_REQUIRE_NVRTC=1` (CI sets it, having installed one).
 
+use plancher_cuda::catalogue::{CATALOGUE, check};
 use plancher_cuda::{Architecture, Compiler, CudaError, Source, Specialization};
 
 const DOUBLE: Source =
@@ -71,4 +72,24 @@ fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_compiled_a
     assert!(!third.cached);
     assert_eq!(first.code, third.code);
     assert!(compile(2).cached);
+}
+
+#[test]
+fn every_kernel_of_the_catalogue_compiles_for_every_architecture_it_claims() {
+    let Some(compiler) = compiler() else { return };
+    let report = check(&compiler, None, CATALOGUE, &Architecture::ALL, 4).expect("no disassembler can fail");
+    assert_eq!(report.findings, []);
+    for family in CATALOGUE {
+        let compiled = |architecture| {
+            report.rows.iter().any(|row| row.family == family.source.name && row.architecture == architecture)
+        };
+        assert!(family.architectures.iter().all(|&architecture| compiled(architecture)), "{}", family.source.name);
+        for kernel in family.source.kernels() {
+            let mut rows = report.rows.iter().filter(|row| row.family == family.source.name);
+            assert!(
+                rows.any(|row| row.kernels.iter().any(|found| found.name == kernel)),
+                "`{kernel}` is never compiled"
+            );
+        }
+    }
 }

@@ -24,9 +24,38 @@ impl Source {
         hash_of(&self.complete())
     }
 
+    /// The names of the kernels in it, in their order.
+    #[must_use]
+    pub fn kernels(&self) -> Vec<&'static str> {
+        self.text.split("__global__").skip(1).filter_map(kernel_name).collect()
+    }
+
     /// What the compiler gets. Line numbers in its messages are those of the files.
     pub(super) fn complete(&self) -> String {
         format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}\n", self.name, self.text)
+    }
+}
+
+/// The name of the kernel declared by what follows `__global__`: `void __launch_bounds__(256) name(`.
+fn kernel_name(declaration: &'static str) -> Option<&'static str> {
+    let mut rest = declaration;
+    loop {
+        let (head, tail) = rest.split_once('(')?;
+        let word = head.split_whitespace().last()?;
+        if !word.starts_with("__") {
+            return Some(word);
+        }
+        // An attribute: its argument ends at the matching parenthesis.
+        let mut depth = 1_usize;
+        let end = tail.char_indices().find_map(|(index, character)| {
+            depth = match character {
+                '(' => depth + 1,
+                ')' => depth - 1,
+                _ => depth,
+            };
+            (depth == 0).then_some(index + 1)
+        })?;
+        rest = &tail[end..];
     }
 }
 
@@ -74,5 +103,19 @@ impl Specialization {
         options.extend(self.options.iter().cloned());
         options.extend(self.definitions.iter().map(|(name, value)| format!("-D{name}={value}")));
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_behind_their_attributes() {
+        let text = "extern \"C\" __global__ void plain(int x) {}\n
+            extern \"C\" __global__ void __launch_bounds__((WARPS * 32), 2) bounded(\n    float* x) {}
+            __global__ void __launch_bounds__(1) __cluster_dims__(2, 1, 1) clustered() {}
+            // __global__ in a comment";
+        assert_eq!(Source { name: "test", text }.kernels(), ["plain", "bounded", "clustered"]);
     }
 }

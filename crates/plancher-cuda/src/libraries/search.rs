@@ -115,6 +115,18 @@ impl Environment {
         places
     }
 
+    /// Every directory in which NVIDIA's programs may lie: beside the libraries, and where the shell looks.
+    #[must_use]
+    pub(crate) fn tool_places(&self) -> Vec<PathBuf> {
+        let libraries = self.places(Kind::Nvrtc);
+        // `bin` beside `lib`, and the bare folder, where wheels are unpacked by hand.
+        let beside = libraries.iter().flat_map(|place| [place.clone(), place.join("../bin")]);
+        let mut places: Vec<PathBuf> = beside.chain(self.directories("PATH")).collect();
+        let mut seen = std::collections::HashSet::new();
+        places.retain(|place| place.is_dir() && seen.insert(place.clone()));
+        places
+    }
+
     /// Looks for a library.
     #[must_use]
     pub fn find(&self, kind: Kind) -> Library {

@@ -161,6 +161,27 @@ impl<T: Pod> DeviceBuffer<T> {
         self.device.check("cuMemcpyDtoDAsync", result)
     }
 
+    /// Copies elements `from..from + count` to the elements from `to` on, which must be others. Does not wait.
+    ///
+    /// # Errors
+    /// If a range lies outside, if the ranges overlap, or if the device has failed.
+    pub fn copy_within(&mut self, to: usize, from: usize, count: usize) -> Result<()> {
+        range("end of what is copied to", to, count, self.len)?;
+        range("end of what is copied", from, count, self.len)?;
+        if to.abs_diff(from) < count {
+            let (value, limit) = (count as u64, to.abs_diff(from) as u64);
+            return Err(CudaError::Range { what: "elements copied within a buffer", value, limit });
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let (to, from, bytes) = (self.pointer_at(to), self.pointer_at(from), byte_size::<T>(count)?);
+        // SAFETY: both ranges are inside this allocation and do not overlap.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.device.stream()) };
+        self.device.check("cuMemcpyDtoDAsync", result)
+    }
+
     /// The device's address of element `index`; `index` may be the length, which is one past the last.
     ///
     /// # Panics

@@ -1,0 +1,68 @@
+//! The best that a GPU does, measured: rates of memory traffic, costs of going from one kernel or block to the next,
+//! matrix products of the vendor's library. Speeds are compared with these, not with data sheets.
+
+mod bandwidth;
+mod latency;
+mod statistics;
+
+use serde::Serialize;
+
+pub use bandwidth::{BANDWIDTH, Rate, Traffic};
+pub use latency::{Cost, LATENCY, Step};
+
+use crate::{Compiler, Device, Properties, Result};
+
+/// What was measured on one device.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ceilings {
+    /// The device.
+    pub device: Properties,
+    /// Rates of memory traffic.
+    pub rates: Vec<Rate>,
+    /// Costs on the way from one piece of work to the next.
+    pub costs: Vec<Cost>,
+}
+
+impl Ceilings {
+    /// Measures everything, within some seconds. Needs half of the free memory, at most 8 GiB.
+    ///
+    /// # Errors
+    /// If a kernel does not compile or fails, or if what was read is not what was written.
+    pub fn measure(device: &Device, compiler: &Compiler) -> Result<Self> {
+        Ok(Self {
+            device: device.properties().clone(),
+            rates: bandwidth::measure(device, compiler, &bandwidth::ALL)?,
+            costs: latency::measure(device, compiler)?,
+        })
+    }
+
+    /// Measures only reading, which is what decoding is compared with.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn measure_reading(device: &Device, compiler: &Compiler) -> Result<Self> {
+        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead])?;
+        Ok(Self { device: device.properties().clone(), rates, costs: Vec::new() })
+    }
+
+    /// The best rate, in GB/s, of reading `working_set` bytes over and over: between the sizes that were measured, along
+    /// the logarithm of the size. What fits into the second-level cache is not counted as memory: below the smallest
+    /// size measured, that one's rate stands. `None` if reading was not measured.
+    #[must_use]
+    pub fn read_ceiling(&self, working_set: u64) -> Option<f64> {
+        bandwidth::read_ceiling(&self.rates, working_set)
+    }
+
+    /// The rate of one kind of traffic at its largest working set, in GB/s.
+    #[must_use]
+    pub fn rate(&self, traffic: Traffic) -> Option<f64> {
+        let rates = self.rates.iter().filter(|rate| rate.traffic == traffic);
+        rates.max_by_key(|rate| rate.working_set).map(|rate| rate.gb_per_s)
+    }
+
+    /// The cost of one kind of step, in microseconds.
+    #[must_use]
+    pub fn cost(&self, step: Step) -> Option<f64> {
+        self.costs.iter().find(|cost| cost.step == step).map(|cost| cost.microseconds)
+    }
+}
