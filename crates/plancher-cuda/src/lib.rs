@@ -35,6 +35,7 @@ mod graph;
 mod kernel;
 pub mod libraries;
 mod memory;
+mod weights;
 
 pub use architecture::{Architecture, NoArchitecture};
 pub use compiler::{Compiler, Cubin, KernelResources, Source, Specialization};
@@ -43,5 +44,6 @@ pub use driver::{CudaVersion, Driver, OLDEST_DRIVER, driver};
 pub use error::{CudaError, Result};
 pub use event::{Event, device_milliseconds};
 pub use graph::Graph;
-pub use kernel::{Arguments, Kernel, Launch, Module};
+pub use kernel::{Arguments, Kernel, Launch, Loader, Module};
 pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use weights::{DeviceMatrix, DeviceWeights, Element, LayerWeights, LoadOptions, ROW_MULTIPLE, RopeTable, padded};

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod launch;
+mod load;
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, C
 
 pub use arguments::Arguments;
 pub use launch::Launch;
+pub use load::Loader;
 
 use crate::{Cubin, CudaError, Device, Result};
 
