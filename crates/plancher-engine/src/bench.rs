@@ -1,5 +1,6 @@
 //! Benchmark cases as llama-bench defines them: `pp` computes a prompt, `tg` decodes one token at a time, each
-//! optionally after `depth` tokens of context. Tokenising and sampling are not part of the time.
+//! optionally after `depth` tokens of context. Tokenising is not part of the time, nor is sampling on the host. A backend
+//! that decodes batches runs all steps of a `tg` by itself, each on the most likely token of the step before.
 
 use std::time::Instant;
 
@@ -15,16 +16,18 @@ pub struct BenchCase {
     pub n_gen: usize,
     /// Tokens in the cache before the clock starts.
     pub n_depth: usize,
+    /// Sequences decoded together; 1 unless the backend can more.
+    pub batch: usize,
 }
 
 impl BenchCase {
-    /// Tokens that count for the rate.
+    /// Tokens that count for the rate, of all sequences.
     #[must_use]
     pub const fn tokens(self) -> usize {
-        self.n_prompt + self.n_gen
+        self.batch * (self.n_prompt + self.n_gen)
     }
 
-    /// Positions that the context must hold.
+    /// Positions that the context of a sequence must hold.
     #[must_use]
     pub const fn positions(self) -> usize {
         self.n_depth.saturating_add(self.n_prompt).saturating_add(self.n_gen)
@@ -38,23 +41,26 @@ impl BenchCase {
 }
 
 impl std::fmt::Display for BenchCase {
-    /// `pp512`, `tg128`, `pp512+tg128`, `tg128 @ d4096`.
+    /// `pp512`, `tg128`, `pp512+tg128`, `tg128 @ d4096`, `tg128 x 8`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tokens = match (self.n_prompt, self.n_gen) {
             (p, 0) => format!("pp{p}"),
             (0, n) => format!("tg{n}"),
             (p, n) => format!("pp{p}+tg{n}"),
         };
-        let name = if self.n_depth > 0 { format!("{tokens} @ d{}", self.n_depth) } else { tokens };
-        f.pad(&name)
+        let depth = if self.n_depth > 0 { format!(" @ d{}", self.n_depth) } else { String::new() };
+        let batch = if self.batch > 1 { format!(" x {}", self.batch) } else { String::new() };
+        f.pad(&format!("{tokens}{depth}{batch}"))
     }
 }
 
 /// What the repetitions of a case gave.
 #[derive(Clone, Debug)]
 pub struct BenchSamples {
-    /// Seconds of each repetition.
+    /// Seconds of each repetition by the host's clock.
     pub seconds: Vec<f64>,
+    /// Seconds of each repetition's decode steps by the device's clock, where they ran on one.
+    pub device_seconds: Vec<f64>,
     /// The read ceiling of each repetition, GB/s: the best that was measured right before and right after it.
     pub ceilings: Vec<f64>,
     /// Fingerprint of the last logits, the same for every repetition.
@@ -91,7 +97,7 @@ fn mean_and_deviation(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 /// `progress` is told the repetitions done and returns false to stop after them.
 ///
 /// # Errors
-/// When the case does not fit the context or computes nothing, or a step fails.
+/// When the case does not fit the context, computes nothing or has more sequences than the backend takes, or a step fails.
 pub fn bench(
     sequence: &mut Sequence,
     case: BenchCase,
@@ -105,11 +111,22 @@ pub fn bench(
     if case.positions() > context {
         return Err(EngineError::PromptTooLong { prompt: case.positions(), context });
     }
-    let mut samples = BenchSamples { seconds: Vec::new(), ceilings: Vec::new(), logits_hash: 0, reproducible: true };
+    let most = sequence.backend_mut().batch().map_or(1, |batch| batch.most());
+    if case.batch > most {
+        return Err(EngineError::BatchTooLarge { batch: case.batch, most });
+    }
+    let mut samples = BenchSamples {
+        seconds: Vec::new(),
+        device_seconds: Vec::new(),
+        ceilings: Vec::new(),
+        logits_hash: 0,
+        reproducible: true,
+    };
     let warm_up = BenchCase { n_gen: case.n_gen.min(1), ..case };
     run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
     while samples.seconds.len() < repetitions {
-        let Repetition { seconds, ceiling, hash } = run(sequence, case)?;
+        let Repetition { seconds, device_seconds, ceiling, hash } = run(sequence, case)?;
+        samples.device_seconds.extend(device_seconds);
         samples.reproducible &= samples.seconds.is_empty() || hash == samples.logits_hash;
         samples.logits_hash = hash;
         samples.seconds.push(seconds);
@@ -123,14 +140,22 @@ pub fn bench(
 
 struct Repetition {
     seconds: f64,
+    device_seconds: Option<f64>,
     ceiling: f64,
     hash: u64,
 }
 
+/// Tokens of sequence `index`: pseudo-random, the same every time.
+fn tokens(index: usize, n: usize, vocab_size: usize) -> Vec<u32> {
+    let mut random = Random::new(1 + index as u64);
+    (0..n).map(|_| random.below(vocab_size as u32)).collect()
+}
+
 fn run(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
-    let vocab_size = sequence.backend().vocab_size() as u32;
-    let mut random = Random::new(1);
-    let tokens: Vec<u32> = (0..case.positions()).map(|_| random.below(vocab_size)).collect();
+    if case.n_prompt == 0 && sequence.backend_mut().batch().is_some() {
+        return run_steps(sequence, case);
+    }
+    let tokens = tokens(0, case.positions(), sequence.backend().vocab_size());
     let (depth, rest) = tokens.split_at(case.n_depth);
     let (prompt, generated) = rest.split_at(case.n_prompt);
     sequence.reset();
@@ -147,7 +172,25 @@ fn run(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
     }
     let seconds = started.elapsed().as_secs_f64();
     let ceiling = before.max(sequence.read_ceiling()?);
-    Ok(Repetition { seconds, ceiling, hash: hash_logits(sequence.last_logits()) })
+    Ok(Repetition { seconds, device_seconds: None, ceiling, hash: hash_logits(sequence.last_logits()) })
+}
+
+/// All steps of a `tg` on the device, without the host in between.
+fn run_steps(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
+    let vocab_size = sequence.backend().vocab_size();
+    let mut prompts: Vec<Vec<u32>> = (0..case.batch).map(|index| tokens(index, case.n_depth + 1, vocab_size)).collect();
+    let first: Vec<u32> = prompts.iter_mut().filter_map(Vec::pop).collect();
+    sequence.reset();
+    let before = sequence.read_ceiling()?;
+    let Some(batch) = sequence.backend_mut().batch() else {
+        return Err(EngineError::BatchTooLarge { batch: case.batch, most: 1 });
+    };
+    batch.fill(&prompts)?;
+    let times = batch.decode(&first, case.n_gen)?;
+    let hash = hash_logits(batch.logits()?);
+    sequence.reset();
+    let ceiling = before.max(sequence.read_ceiling()?);
+    Ok(Repetition { seconds: times.wall, device_seconds: Some(times.device), ceiling, hash })
 }
 
 #[cfg(test)]
@@ -156,11 +199,12 @@ mod tests {
 
     #[test]
     fn names_are_those_of_llama_bench() {
-        let name = |n_prompt, n_gen, n_depth| BenchCase { n_prompt, n_gen, n_depth }.to_string();
+        let name = |n_prompt, n_gen, n_depth| BenchCase { n_prompt, n_gen, n_depth, batch: 1 }.to_string();
         assert_eq!(name(512, 0, 0), "pp512");
         assert_eq!(name(0, 128, 0), "tg128");
         assert_eq!(name(0, 128, 4096), "tg128 @ d4096");
         assert_eq!(name(64, 16, 0), "pp64+tg16");
+        assert_eq!(BenchCase { n_prompt: 0, n_gen: 16, n_depth: 32, batch: 8 }.to_string(), "tg16 @ d32 x 8");
     }
 
     #[test]

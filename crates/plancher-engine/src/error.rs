@@ -45,6 +45,14 @@ pub enum EngineError {
         /// The least number of tokens.
         needed: usize,
     },
+    /// A backend decodes fewer sequences at once.
+    #[error("a batch of {batch} is more than the {most} that this backend decodes at once")]
+    BatchTooLarge {
+        /// Sequences asked for.
+        batch: usize,
+        /// The most there can be.
+        most: usize,
+    },
     /// No logit is a finite number, so there is no best token.
     #[error("the model's logits at position {position} are not finite numbers")]
     NotFinite {

@@ -89,7 +89,7 @@ pub struct Timing {
     pub prefill: Duration,
     /// Decode steps: one a token, less the first, which comes from the prompt's logits.
     pub steps: usize,
-    /// Time of the decode steps, sampling included.
+    /// Time of the decode steps, sampling included; with a token loop of the backend's, from the first token to the last.
     pub decode: Duration,
     /// Sum over steps of the positions attended to.
     pub context_sum: u64,
@@ -104,7 +104,8 @@ impl Timing {
 }
 
 /// Generates. `token_bytes` gives the bytes of a generated token, in order of generation; `cancel` is looked at
-/// between tokens and between chunks of the prompt; `events` receives the text as it comes.
+/// between tokens and between chunks of the prompt; `events` receives the text as it comes. Where the backend has a
+/// token loop of its own, it chooses the tokens, unless log-probabilities are asked for.
 ///
 /// # Errors
 /// When a setting is out of range, the prompt is empty, too long or has unknown tokens, or a step fails.
@@ -117,9 +118,7 @@ pub fn generate(
 ) -> Result<Generation> {
     let mut sampler = Sampler::new(request.sampling)?;
     request.prompt.iter().for_each(|&token| sampler.observe(token));
-    let mut stream = TextStream::new(&request.stop);
     let mut timing = Timing::default();
-    let (mut ids, mut all_logprobs) = (Vec::new(), Vec::new());
 
     let started = Instant::now();
     let total = request.prompt.len();
@@ -131,41 +130,108 @@ pub fn generate(
     timing.prompt_computed = prefill.computed;
     timing.prompt_reused = prefill.reused;
 
-    let capacity = sequence.backend().capacity();
-    let finish_reason = loop {
-        if !prefill.complete || cancel.load(Ordering::Relaxed) {
-            break FinishReason::Cancelled;
-        }
-        if request.max_tokens.is_some_and(|max| ids.len() >= max) {
-            break FinishReason::Length;
-        }
-        let started = Instant::now();
-        if let Some(&token) = ids.last() {
-            if sequence.tokens().len() >= capacity {
-                break FinishReason::Length;
-            }
-            sequence.decode(token)?;
-            timing.steps += 1;
-            timing.context_sum += sequence.tokens().len() as u64;
-        }
-        let position = sequence.tokens().len() - 1;
-        let token = sampler.sample(sequence.last_logits()).ok_or(EngineError::NotFinite { position })?;
-        if !ids.is_empty() {
-            timing.decode += started.elapsed();
-        }
-        if request.end_tokens.contains(&token) {
-            break FinishReason::Stop;
-        }
-        sampler.observe(token);
-        ids.push(token);
-        if let Some(top) = request.logprobs {
-            all_logprobs.push(logprobs(sequence.last_logits(), token, top));
-        }
-        events(Event::Text(stream.push(&token_bytes(token))));
-        if stream.is_stopped() {
-            break FinishReason::Stop;
-        }
+    let most = request.max_tokens.unwrap_or(usize::MAX);
+    let in_loop = prefill.complete
+        && most > 0
+        && request.logprobs.is_none()
+        && sequence.start_loop(request.sampling, &request.prompt, most)?;
+    let mut run = Run {
+        request,
+        chooser: if in_loop { Chooser::Backend } else { Chooser::Host(Box::new(sampler)) },
+        stream: TextStream::new(&request.stop),
+        timing,
+        ids: Vec::new(),
+        logprobs: Vec::new(),
     };
-    events(Event::Text(stream.finish()));
-    Ok(Generation { text: stream.text().to_owned(), ids, finish_reason, logprobs: all_logprobs, timing })
+    let finished =
+        if prefill.complete { run.decode(sequence, token_bytes, cancel, events) } else { Ok(FinishReason::Cancelled) };
+    // Whatever happened, the cache must hold what the sequence says.
+    let stopped = if in_loop { sequence.stop_loop() } else { Ok(()) };
+    let finish_reason = finished?;
+    stopped?;
+    events(Event::Text(run.stream.finish()));
+    let Run { stream, ids, logprobs, timing, .. } = run;
+    Ok(Generation { text: stream.text().to_owned(), ids, finish_reason, logprobs, timing })
+}
+
+/// Who chooses the tokens.
+enum Chooser {
+    /// The sampler here, from logits that the backend hands over.
+    Host(Box<Sampler>),
+    /// The backend's own loop.
+    Backend,
+}
+
+/// A generation after its prompt.
+struct Run<'a> {
+    request: &'a Request,
+    chooser: Chooser,
+    stream: TextStream,
+    timing: Timing,
+    ids: Vec<u32>,
+    logprobs: Vec<TokenLogprobs>,
+}
+
+impl Run<'_> {
+    /// Decodes until something ends it.
+    fn decode(
+        &mut self,
+        sequence: &mut Sequence,
+        token_bytes: &mut dyn FnMut(u32) -> Vec<u8>,
+        cancel: &AtomicBool,
+        events: &mut dyn FnMut(Event<'_>),
+    ) -> Result<FinishReason> {
+        let capacity = sequence.backend().capacity();
+        let mut first_token = None;
+        loop {
+            if cancel.load(Ordering::Relaxed) {
+                return Ok(FinishReason::Cancelled);
+            }
+            if self.request.max_tokens.is_some_and(|max| self.ids.len() >= max) {
+                return Ok(FinishReason::Length);
+            }
+            let last = self.ids.last().copied();
+            if last.is_some() && sequence.tokens().len() >= capacity {
+                return Ok(FinishReason::Length);
+            }
+            let started = Instant::now();
+            let token = self.choose(sequence, last)?;
+            if last.is_some() {
+                self.timing.steps += 1;
+                self.timing.context_sum += sequence.tokens().len() as u64;
+                match (&self.chooser, first_token) {
+                    // The device goes on while the host shows a token: only all of the time is the steps' time.
+                    (Chooser::Backend, Some(first)) => self.timing.decode = Instant::now() - first,
+                    _ => self.timing.decode += started.elapsed(),
+                }
+            }
+            first_token.get_or_insert_with(Instant::now);
+            if self.request.end_tokens.contains(&token) {
+                return Ok(FinishReason::Stop);
+            }
+            self.ids.push(token);
+            if let Some(top) = self.request.logprobs {
+                self.logprobs.push(logprobs(sequence.last_logits(), token, top));
+            }
+            events(Event::Text(self.stream.push(&token_bytes(token))));
+            if self.stream.is_stopped() {
+                return Ok(FinishReason::Stop);
+            }
+        }
+    }
+
+    /// The token that follows, after `last` was appended where there is one.
+    fn choose(&mut self, sequence: &mut Sequence, last: Option<u32>) -> Result<u32> {
+        let chosen = match &mut self.chooser {
+            Chooser::Backend => sequence.next_of_loop(last)?,
+            Chooser::Host(sampler) => {
+                if let Some(last) = last {
+                    sampler.observe(last);
+                    sequence.decode(last)?;
+                }
+                sampler.sample(sequence.last_logits())
+            }
+        };
+        chosen.ok_or_else(|| EngineError::NotFinite { position: sequence.tokens().len().saturating_sub(1) })
+    }
 }

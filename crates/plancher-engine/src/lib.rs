@@ -15,13 +15,13 @@ mod sequence;
 mod shape;
 mod text_stream;
 
-pub use backend::{Backend, BackendError, LogitsOf};
+pub use backend::{Backend, BackendError, BatchDecode, LogitsOf, StepTimes, Storage, Telemetry, TokenLoop};
 pub use bench::{BenchCase, BenchSamples, bench};
 pub use cpu::CpuBackend;
 pub use error::EngineError;
 pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
 pub use hash::hash_logits;
-pub use measure::DecodeReport;
+pub use measure::{DecodeReport, DecodeSteps};
 pub use perplexity::{LEAST_WINDOW, Perplexity, perplexity};
 pub use reference::ReferenceBackend;
 pub use sequence::{Prefill, Sequence};

@@ -1,7 +1,8 @@
 //! One sequence on a backend, with the tokens that its KV cache holds, so that the next prompt computes only what
 //! differs: a conversation's turns, or a prompt that was extended.
 
-use crate::{Backend, EngineError, LogitsOf, Result};
+use crate::sampling::SamplingParams;
+use crate::{Backend, EngineError, LogitsOf, Result, Telemetry};
 
 /// A backend and the tokens it holds.
 pub struct Sequence {
@@ -48,6 +49,16 @@ impl Sequence {
     /// When it cannot be measured.
     pub fn read_ceiling(&mut self) -> Result<f64> {
         Ok(self.backend.read_ceiling()?)
+    }
+
+    /// The backend, for what only it can do. Whatever changes the cache must leave it as it was.
+    pub(crate) fn backend_mut(&mut self) -> &mut dyn Backend {
+        self.backend.as_mut()
+    }
+
+    /// The clocks, power and temperature of the backend's device, where it has one.
+    pub fn telemetry(&mut self) -> Option<Telemetry> {
+        self.backend.telemetry()
     }
 
     /// Forgets everything: the next prompt is computed from its first token.
@@ -102,6 +113,33 @@ impl Sequence {
         self.logits.extend_from_slice(logits);
         self.tokens.push(token);
         Ok(())
+    }
+
+    /// Begins the backend's own token loop after a prefill; false when it has none. At most `most` tokens will be asked
+    /// for, and the context's end is minded.
+    pub(crate) fn start_loop(&mut self, params: SamplingParams, history: &[u32], most: usize) -> Result<bool> {
+        let left = self.backend.capacity() - self.tokens.len() + 1;
+        let Some(token_loop) = self.backend.token_loop() else { return Ok(false) };
+        token_loop.start(params, history, most.min(left))?;
+        self.logits.clear();
+        Ok(true)
+    }
+
+    /// The loop's next token, after `last` was appended where there is one.
+    pub(crate) fn next_of_loop(&mut self, last: Option<u32>) -> Result<Option<u32>> {
+        let Some(token_loop) = self.backend.token_loop() else { return Ok(None) };
+        let token = token_loop.next_token()?;
+        self.tokens.extend(last);
+        Ok(token)
+    }
+
+    /// Ends the loop: the cache then holds exactly this sequence's tokens.
+    pub(crate) fn stop_loop(&mut self) -> Result<()> {
+        let position = self.tokens.len();
+        match self.backend.token_loop() {
+            Some(token_loop) => Ok(token_loop.stop(position)?),
+            None => Ok(()),
+        }
     }
 }
 

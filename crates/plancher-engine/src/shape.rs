@@ -3,7 +3,7 @@
 use plancher_floor::{Attention, Class, Format, LayerShape, ModelShape, Shard, Weight};
 use plancher_model::{DType, LayerTensor, Model, Scale, Tensor, TensorKey};
 
-/// How the CPU backend stores keys and values.
+/// How the CPU backend stores keys and values; [`crate::Storage`] says it for each backend.
 pub const KV_FORMAT: Format = Format::F16;
 
 /// The shape of `model`, from its stored tensors.

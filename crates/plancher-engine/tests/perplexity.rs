@@ -60,7 +60,7 @@ fn texts_that_cannot_be_scored_are_refused() {
 #[test]
 fn a_benchmark_hashes_the_logits_of_its_last_step() {
     let mut sequence = Sequence::new(Box::new(FakeBackend::new(50, 100)));
-    let case = BenchCase { n_prompt: 10, n_gen: 5, n_depth: 20 };
+    let case = BenchCase { n_prompt: 10, n_gen: 5, n_depth: 20, batch: 1 };
     let first = bench(&mut sequence, case, 3, &mut |_| true).expect("it fits");
     assert_eq!((first.seconds.len(), first.reproducible), (3, true));
     assert_eq!(sequence.tokens().len(), 35);
