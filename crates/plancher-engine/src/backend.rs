@@ -53,6 +53,14 @@ pub trait Backend {
     /// # Errors
     /// When it cannot be measured.
     fn read_ceiling(&mut self) -> Result<f64, BackendError>;
+    /// What it runs on, for tables: `CPU`, `CUDA`.
+    fn name(&self) -> &'static str {
+        "CPU"
+    }
+    /// The device it runs on, where that is not the machine's processor: its name as the driver gives it.
+    fn device(&self) -> Option<&str> {
+        None
+    }
     /// How it keeps what a step reads: what the floor's bytes are counted in.
     fn storage(&self) -> Storage {
         Storage::default()

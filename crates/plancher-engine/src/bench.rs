@@ -76,6 +76,14 @@ impl BenchSamples {
         mean_and_deviation(self.seconds.iter().map(|seconds| case.tokens() as f64 / seconds))
     }
 
+    /// Mean seconds of a decode step of `case`, which has no prompt: by the device's clock where there is one.
+    #[must_use]
+    pub fn seconds_per_step(&self, case: BenchCase) -> f64 {
+        let seconds = if self.device_seconds.is_empty() { &self.seconds } else { &self.device_seconds };
+        let (mean, _) = mean_and_deviation(seconds.iter().copied());
+        mean / case.n_gen as f64
+    }
+
     /// The median of the repetitions' read ceilings, GB/s.
     #[must_use]
     pub fn ceiling(&self) -> f64 {

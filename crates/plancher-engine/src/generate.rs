@@ -182,7 +182,7 @@ impl Run<'_> {
         events: &mut dyn FnMut(Event<'_>),
     ) -> Result<FinishReason> {
         let capacity = sequence.backend().capacity();
-        let mut first_token = None;
+        let mut first_token: Option<Instant> = None;
         loop {
             if cancel.load(Ordering::Relaxed) {
                 return Ok(FinishReason::Cancelled);
@@ -201,7 +201,7 @@ impl Run<'_> {
                 self.timing.context_sum += sequence.tokens().len() as u64;
                 match (&self.chooser, first_token) {
                     // The device goes on while the host shows a token: only all of the time is the steps' time.
-                    (Chooser::Backend, Some(first)) => self.timing.decode = Instant::now() - first,
+                    (Chooser::Backend, Some(first)) => self.timing.decode = first.elapsed(),
                     _ => self.timing.decode += started.elapsed(),
                 }
             }

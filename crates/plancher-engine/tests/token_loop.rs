@@ -88,7 +88,9 @@ impl TokenLoop for LoopBackend {
         assert!(self.running.is_none() && most >= 1, "one loop at a time");
         assert!(self.inner.position() + most - 1 <= self.inner.capacity(), "the context's end is minded");
         let mut sampler = Sampler::new(params)?;
-        history.iter().for_each(|&token| sampler.observe(token));
+        for &token in history {
+            sampler.observe(token);
+        }
         let (ready, logits) = (VecDeque::new(), self.logits.clone());
         self.running = Some(Running { sampler, left: most, ready, last: None, logits });
         self.started.set(self.started.get() + 1);
@@ -146,7 +148,9 @@ impl BatchDecode for LoopBackend {
         Ok(StepTimes { device: 1e-3 * steps as f64, wall: 2e-3 * steps as f64 })
     }
     fn truncate(&mut self, position: usize) {
-        self.sequences.iter_mut().for_each(|sequence| sequence.truncate(position));
+        for sequence in &mut self.sequences {
+            sequence.truncate(position);
+        }
     }
     fn logits(&mut self) -> Result<&[f32], BackendError> {
         Ok(&self.logits)

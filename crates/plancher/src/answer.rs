@@ -56,7 +56,8 @@ pub(crate) fn produce(
     printed?;
     let first_token = first_token.unwrap_or_else(|| started.elapsed()).as_secs_f64();
     let ceiling = sequence.read_ceiling()?;
-    let report = DecodeReport::of_generation(&model_shape(model), &generation.timing, ceiling)?;
+    let storage = sequence.backend().storage();
+    let report = DecodeReport::of_generation(&model_shape(model), storage, &generation.timing, ceiling)?;
     Ok(Answer { generation, first_token, report })
 }
 

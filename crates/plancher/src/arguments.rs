@@ -4,6 +4,8 @@ use clap::Args;
 use plancher_engine::sampling::SamplingParams;
 use plancher_model::GenerationDefaults;
 
+use crate::placement::PlacementOptions;
+
 /// The default preset.
 pub(crate) const DEFAULT_MODEL: &str = "smollm2-135m";
 
@@ -24,6 +26,15 @@ pub(crate) struct RunOptions {
     /// Positions of the context: prompt and answer together [default: the model's, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) context: Option<usize>,
+    #[command(flatten)]
+    pub(crate) placement: PlacementOptions,
+}
+
+impl RunOptions {
+    /// The option that was given and only the CPU has, by name.
+    pub(crate) fn cpu_option(&self) -> Option<&'static str> {
+        self.threads.map(|_| "--threads")
+    }
 }
 
 /// How tokens are chosen.

@@ -3,25 +3,101 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use plancher_cpu::{Executor, Options};
-use plancher_engine::{Backend, CpuBackend, ReferenceBackend, Sequence};
-use plancher_model::Model;
+use plancher_cpu::{Executor, Machine, Options};
+use plancher_engine::{Backend, CpuBackend, Sequence};
+use plancher_model::{DummyFill, Model};
 
-use crate::arguments::RunOptions;
 use crate::failure::usage;
+use crate::placement::{self, LoadFormat, Placement, PlacementOptions};
 use crate::progress::Progress;
+use crate::{gpu, output};
 
 /// The context when none is asked for: enough for conversations, and memory is only taken as it is used.
 const DEFAULT_CONTEXT: usize = 8192;
 
-/// What computes the logits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+/// What computes the logits on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExecutorKind {
     /// Plain f32 loops over the dequantized weights: slow, and what the other is compared with
     Reference,
     /// The scheduled program on pinned threads with vector kernels
-    #[default]
     Program,
+}
+
+/// A model, and where it is to be computed.
+pub(crate) struct Session {
+    /// The model. Its matrices may not be there yet, where the GPU makes them.
+    pub(crate) model: Arc<Model>,
+    /// Where.
+    pub(crate) placement: Placement,
+    argument: String,
+    load_format: LoadFormat,
+}
+
+impl Session {
+    /// Opens the model that `argument` names, to be computed where `options` say; `cpu_option` is the name of an option
+    /// that was given and only the CPU has.
+    pub(crate) fn open(argument: &str, options: &PlacementOptions, cpu_option: Option<&str>) -> anyhow::Result<Self> {
+        let placement = placement::decide(options.device, cpu_option)?;
+        Self::open_on(argument, options.load_format, placement)
+    }
+
+    /// The same where the place has been decided.
+    pub(crate) fn open_on(argument: &str, load_format: LoadFormat, placement: Placement) -> anyhow::Result<Self> {
+        let model = match load_format {
+            LoadFormat::Auto => open_model(argument)?,
+            LoadFormat::Dummy => Arc::new(Model::dummy(argument, DummyFill::Vectors)?),
+        };
+        Ok(Self { model, placement, argument: argument.to_owned(), load_format })
+    }
+
+    /// Something that computes `context` positions of up to `batch` sequences.
+    pub(crate) fn backend(
+        &mut self,
+        threads: Option<usize>,
+        context: usize,
+        batch: usize,
+    ) -> anyhow::Result<Box<dyn Backend>> {
+        if let Placement::Cuda { ordinal, may_fall_back } = self.placement {
+            match gpu::backend(&self.model, ordinal, context, batch) {
+                Err(error) if may_fall_back && batch == 1 => {
+                    output::note(&format!("computing on the CPU: {error:#}"));
+                    self.placement = Placement::Cpu;
+                }
+                made => return made,
+            }
+        }
+        Ok(Box::new(CpuBackend::new(self.executor(threads, context)?)))
+    }
+
+    /// An empty sequence of up to `context` positions.
+    pub(crate) fn sequence(&mut self, threads: Option<usize>, context: usize) -> anyhow::Result<Sequence> {
+        Ok(Sequence::new(self.backend(threads, context, 1)?))
+    }
+
+    /// The program executor on the CPU.
+    pub(crate) fn executor(&mut self, threads: Option<usize>, context: usize) -> anyhow::Result<Executor> {
+        self.fill_dummy()?;
+        executor(&self.model, threads, context)
+    }
+
+    /// Makes a dummy model's matrices, which the CPU needs in memory, if that holds them twice: as they are made and as
+    /// they are packed.
+    pub(crate) fn fill_dummy(&mut self) -> anyhow::Result<()> {
+        if self.load_format == LoadFormat::Auto {
+            return Ok(());
+        }
+        let needed = 2 * self.model.facts().weight_bytes;
+        if let Some(available) = Machine::detect().available_memory.filter(|&available| available < needed) {
+            let (needed, available) = (output::bytes(needed), output::bytes(available));
+            anyhow::bail!(
+                "dummy weights of `{}` take {needed} of memory on the CPU, and {available} are available",
+                self.argument
+            );
+        }
+        self.model = Arc::new(Model::dummy(&self.argument, DummyFill::All)?);
+        Ok(())
+    }
 }
 
 /// Opens the model that `argument` names: a path, a preset, or a repository in the cache.
@@ -55,7 +131,7 @@ pub(crate) fn check_positions(model: &Model, what: &str, positions: usize) -> an
 }
 
 /// Makes the program executor of `model`.
-pub(crate) fn executor(model: &Arc<Model>, threads: Option<usize>, context: usize) -> anyhow::Result<Executor> {
+fn executor(model: &Arc<Model>, threads: Option<usize>, context: usize) -> anyhow::Result<Executor> {
     let started = std::time::Instant::now();
     let defaults = Options::default();
     let options = Options { threads: threads.unwrap_or(defaults.threads), context, ..defaults };
@@ -67,23 +143,4 @@ pub(crate) fn executor(model: &Arc<Model>, threads: Option<usize>, context: usiz
     })?;
     tracing::info!("packed for {} workers in {:.0} ms", options.threads, 1e3 * started.elapsed().as_secs_f64());
     Ok(executor)
-}
-
-/// Makes a backend of `model`.
-pub(crate) fn backend(
-    model: &Arc<Model>,
-    kind: ExecutorKind,
-    threads: Option<usize>,
-    context: usize,
-) -> anyhow::Result<Box<dyn Backend + '_>> {
-    Ok(match kind {
-        ExecutorKind::Program => Box::new(CpuBackend::new(executor(model, threads, context)?)),
-        ExecutorKind::Reference => Box::new(ReferenceBackend::new(model, context)?),
-    })
-}
-
-/// Makes an empty sequence on the program executor of `model`.
-pub(crate) fn sequence(model: &Arc<Model>, run: &RunOptions) -> anyhow::Result<Sequence> {
-    let executor = executor(model, run.threads, context(model, run.context)?)?;
-    Ok(Sequence::new(Box::new(CpuBackend::new(executor))))
 }

@@ -10,7 +10,8 @@ use plancher_model::{ChatMessage, Model};
 use rustyline::error::ReadlineError;
 
 use crate::arguments::{ModelOption, RunOptions, SamplingOptions};
-use crate::{answer, output, prompt, session};
+use crate::session::{self, Session};
+use crate::{answer, output, prompt};
 
 /// Talk with a model in the terminal
 ///
@@ -104,15 +105,12 @@ fn history_path() -> Option<std::path::PathBuf> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let model = session::open_model(&arguments.model.model)?;
+    let run = &arguments.run;
+    let mut session = Session::open(&arguments.model.model, &run.placement, run.cpu_option())?;
     // Say at once, not after the first message, that this model cannot chat.
-    prompt::chat_tokens(&model, &[ChatMessage::new("user", "")])?;
-    let mut conversation = Conversation {
-        model: &model,
-        arguments,
-        sequence: session::sequence(&model, &arguments.run)?,
-        messages: Vec::new(),
-    };
+    prompt::chat_tokens(&session.model, &[ChatMessage::new("user", "")])?;
+    let sequence = session.sequence(run.threads, session::context(&session.model, run.context)?)?;
+    let mut conversation = Conversation { model: &session.model, arguments, sequence, messages: Vec::new() };
     conversation.reset();
     let mut input = Input::open()?;
     while let Some(line) = input.line()? {

@@ -11,7 +11,8 @@ use crate::answer::{self, Answer};
 use crate::arguments::{ModelOption, RunOptions, SamplingOptions};
 use crate::failure::usage;
 use crate::prompt::{self, Prompt};
-use crate::{output, session, table};
+use crate::session::{self, Session};
+use crate::{output, table};
 
 /// Continue a prompt and say how far from the floor it ran
 ///
@@ -96,10 +97,12 @@ struct TokenEntry {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let prompt = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
-    let model = session::open_model(&arguments.model.model)?;
-    let request = request(arguments, &model, prompt)?;
-    fits(&model, request.prompt.len(), session::context(&model, arguments.run.context)?)?;
-    let mut sequence = session::sequence(&model, &arguments.run)?;
+    let mut session = Session::open(&arguments.model.model, &arguments.run.placement, arguments.run.cpu_option())?;
+    let request = request(arguments, &session.model, prompt)?;
+    let context = session::context(&session.model, arguments.run.context)?;
+    fits(&session.model, request.prompt.len(), context)?;
+    let mut sequence = session.sequence(arguments.run.threads, context)?;
+    let model = session.model;
 
     let answer = answer::produce(&model, &mut sequence, &request, started, !arguments.json)?;
     let generation = &answer.generation;

@@ -3,17 +3,19 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use plancher_engine::LogitsOf;
+use plancher_engine::{Backend, LogitsOf, ReferenceBackend};
 
 use crate::failure::{Interrupted, usage};
 use crate::interrupt::Interruptible;
 use crate::output;
+use crate::placement::PlacementOptions;
 use crate::progress::Progress;
 use crate::prompt::{self, Prompt};
-use crate::session::{self, ExecutorKind};
+use crate::session::{self, ExecutorKind, Session};
 
 /// Positions computed between two writes: bounds memory, whatever the prompt's length.
 const SLICE: usize = 64;
@@ -35,18 +37,23 @@ pub(crate) struct Arguments {
     /// Where to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
-    /// What computes them
-    #[arg(long, value_enum, default_value_t)]
-    executor: ExecutorKind,
+    /// What computes them on the CPU [default: program]
+    #[arg(long, value_enum)]
+    executor: Option<ExecutorKind>,
     /// Worker threads of the program executor [default: one per physical core]
     #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count)]
     threads: Option<usize>,
+    #[command(flatten)]
+    placement: PlacementOptions,
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let input = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
-    let model = session::open_model(&arguments.model)?;
+    let (executor, threads) = (arguments.executor, arguments.threads);
+    let cpu_option = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
+    let mut session = Session::open(&arguments.model, &arguments.placement, cpu_option)?;
+    let model = Arc::clone(&session.model);
     let ids = match input {
         Prompt::Ids(ids) => ids,
         Prompt::Text(text) => prompt::raw_tokens(&model, &text)?,
@@ -59,7 +66,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Err(usage(format!("token {token} is not in the model's vocabulary of {vocab_size}")));
     }
     session::check_positions(&model, "the input", ids.len())?;
-    let mut backend = session::backend(&model, arguments.executor, arguments.threads, ids.len())?;
+    let mut backend: Box<dyn Backend + '_> = match executor {
+        Some(ExecutorKind::Reference) => {
+            session.fill_dummy()?;
+            Box::new(ReferenceBackend::new(&session.model, ids.len())?)
+        }
+        _ => session.backend(threads, ids.len(), 1)?,
+    };
 
     let interruptible = Interruptible::begin()?;
     let mut writer = Writer::create(&arguments.out, &ids, vocab_size)?;

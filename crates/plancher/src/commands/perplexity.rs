@@ -1,17 +1,19 @@
 //! `perplexity`: how surprised a model is by a text, by llama.cpp's definition.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use plancher_engine::perplexity;
+use plancher_engine::{Backend, ReferenceBackend, perplexity};
 use serde::Serialize;
 
 use crate::arguments::{count, parse_ids, worker_count};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
+use crate::placement::PlacementOptions;
 use crate::progress::Progress;
-use crate::session::{self, ExecutorKind};
+use crate::session::{self, ExecutorKind, Session};
 use crate::{output, prompt};
 
 /// Measure a model's perplexity on a text, as llama.cpp's llama-perplexity does
@@ -35,12 +37,14 @@ pub(crate) struct Arguments {
     /// Score only the first N windows
     #[arg(long, value_name = "N", value_parser = count)]
     chunks: Option<usize>,
-    /// What computes the logits
-    #[arg(long, value_enum, default_value_t)]
-    executor: ExecutorKind,
+    /// What computes the logits on the CPU [default: program]
+    #[arg(long, value_enum)]
+    executor: Option<ExecutorKind>,
     /// Worker threads of the program executor [default: one per physical core]
     #[arg(short, long, value_name = "N", value_parser = worker_count)]
     threads: Option<usize>,
+    #[command(flatten)]
+    placement: PlacementOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -66,7 +70,10 @@ fn window(text: &str) -> Result<usize, String> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let model = session::open_model(&arguments.model)?;
+    let (executor, threads) = (arguments.executor, arguments.threads);
+    let cpu_option = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
+    let mut session = Session::open(&arguments.model, &arguments.placement, cpu_option)?;
+    let model = Arc::clone(&session.model);
     let tokens = match (&arguments.ids_file, &arguments.file) {
         (Some(path), _) => {
             parse_ids(&read(path)?).map_err(|problem| usage(format!("`{}`: {problem}", path.display())))?
@@ -77,7 +84,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     session::context(&model, Some(arguments.context))?;
     // A text begins with the begin token where the tokenizer adds one; so then does every window.
     let begin = model.generation.begin_token.filter(|&begin| tokens.first() == Some(&begin));
-    let mut backend = session::backend(&model, arguments.executor, arguments.threads, arguments.context)?;
+    let mut backend: Box<dyn Backend + '_> = match executor {
+        Some(ExecutorKind::Reference) => {
+            session.fill_dummy()?;
+            Box::new(ReferenceBackend::new(&session.model, arguments.context)?)
+        }
+        _ => session.backend(threads, arguments.context, 1)?,
+    };
 
     let started = std::time::Instant::now();
     let interruptible = Interruptible::begin()?;

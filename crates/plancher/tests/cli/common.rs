@@ -43,10 +43,15 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The program with a clean environment.
+/// The program with a clean environment, in which no GPU is to be seen.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plancher"));
-    command.args(arguments).current_dir(root()).env("NO_COLOR", "1").env("HF_HUB_OFFLINE", "1");
+    command
+        .args(arguments)
+        .current_dir(root())
+        .env("NO_COLOR", "1")
+        .env("HF_HUB_OFFLINE", "1")
+        .env("CUDA_VISIBLE_DEVICES", "");
     for name in ["PLANCHER_MODEL", "PLANCHER_LOG"] {
         command.env_remove(name);
     }

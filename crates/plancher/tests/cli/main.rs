@@ -3,6 +3,7 @@
 
 mod bench;
 mod common;
+mod device;
 mod documents;
 mod generate;
 mod inspect;

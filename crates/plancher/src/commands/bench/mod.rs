@@ -3,19 +3,21 @@
 mod report;
 mod trace;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use plancher_engine::{BenchCase, CpuBackend, DecodeReport, Sequence, bench, model_shape};
+use plancher_cpu::Executor;
+use plancher_engine::{BenchCase, CpuBackend, DecodeReport, DecodeSteps, Sequence, bench, model_shape};
 use plancher_model::Model;
 
-use self::report::Row;
+use self::report::{Device, Row};
 use crate::arguments::{DEFAULT_MODEL, List, MOST_WORKERS, count, parse_list};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
+use crate::output;
+use crate::placement::{self, Placement, PlacementOptions};
 use crate::progress::Progress;
-use crate::{output, session};
+use crate::session::{self, Session};
 
 /// Measure prompt and decode speed, as llama-bench does, and the fraction of the machine's read ceiling reached
 ///
@@ -25,7 +27,11 @@ use crate::{output, session};
 /// (`1-4`, `0-4096+1024`, `128-1024*2`).
 ///
 /// Decode rows also show the bytes read a second, the percentage of the ceiling (the rate at which the same threads
-/// can only read the same weights), and every row a hash of its last logits: equal hashes are equal bits.
+/// can only read the same weights; on a GPU, the rate at which it can only read its memory), and every row a hash of its
+/// last logits: equal hashes are equal bits.
+///
+/// On a GPU a decode test runs all its steps on the device, each on the most likely token of the step before; times are
+/// given by the device's clock and by the host's. `x 8` means 8 sequences decoded together.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Models: paths, presets, or org/name[@revision]
@@ -46,14 +52,19 @@ pub(crate) struct Arguments {
     /// Repetitions of each test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count)]
     repetitions: usize,
+    /// Numbers of sequences that a decode test decodes together; more than 1 needs a GPU
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_list)]
+    batch: Vec<List>,
     /// Numbers of worker threads [default: one per physical core]
     #[arg(short, long, value_name = "N", value_parser = parse_list)]
     threads: Vec<List>,
+    #[command(flatten)]
+    placement: PlacementOptions,
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     /// Write a trace of one decoded token (of the first model, thread count and depth; the median of nine) for
-    /// ui.perfetto.dev, and print where its time went
+    /// ui.perfetto.dev, and print where its time went; on the CPU
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -82,8 +93,10 @@ fn pair(text: &str) -> Result<(usize, usize), String> {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let cases = cases(arguments);
-    let context = cases.iter().map(|case| case.positions()).max().unwrap_or(0);
-    if context == 0 {
+    if List::concat(&arguments.batch).contains(&0) {
+        return Err(usage("`--batch` must be 1 or more"));
+    }
+    if cases.is_empty() {
         return Err(usage("there is nothing to measure: every `-p`, `-n` and `-pg` is 0"));
     }
     let threads: Vec<Option<usize>> = match List::concat(&arguments.threads) {
@@ -93,29 +106,35 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         list => list.into_iter().map(Some).collect(),
     };
+    let cpu_option = threads[0].map(|_| "--threads").or(arguments.trace.as_ref().map(|_| "--trace"));
+    let placement = placement::decide(arguments.placement.device, cpu_option)?;
+    let batch = cases.iter().map(|case| case.batch).max().unwrap_or(1);
+    if placement == Placement::Cpu && batch > 1 {
+        return Err(usage(format!("`--batch` is {batch}, but the CPU decodes one sequence at a time")));
+    }
     let interruptible = Interruptible::begin()?;
     let mut rows = Vec::new();
     'models: for (model_index, argument) in arguments.model.iter().enumerate() {
-        let model = session::open_model(argument)?;
-        session::check_positions(&model, "the longest test", context)?;
         for (threads_index, &threads) in threads.iter().enumerate() {
-            let mut executor = session::executor(&model, threads, context.max(2))?;
-            if let (Some(path), 0, 0) = (&arguments.trace, model_index, threads_index) {
-                let depth = List::concat(&arguments.n_depth).first().copied().unwrap_or(0);
-                let table = trace::run(&mut executor, depth.min(context.max(2) - 2), path)?;
-                // Beside results for a program to read it would be in the way.
-                match arguments.output {
-                    Format::Md => output::text(&table)?,
-                    _ => output::note(table.trim_end()),
+            let mut session = Session::open_on(argument, arguments.placement.load_format, placement)?;
+            let context = cases.iter().map(|case| case.positions()).max().unwrap_or(0);
+            session::check_positions(&session.model, "the longest test", context)?;
+            let context = context.max(2);
+            let (mut sequence, workers) = if session.placement == Placement::Cpu {
+                let mut executor = session.executor(threads, context)?;
+                if let (Some(path), 0, 0) = (&arguments.trace, model_index, threads_index) {
+                    trace(arguments, &mut executor, context, path)?;
                 }
-            }
-            let workers = executor.workers();
-            let mut sequence = Sequence::new(Box::new(CpuBackend::new(executor)));
+                let workers = executor.workers();
+                (Sequence::new(Box::new(CpuBackend::new(executor))), workers)
+            } else {
+                (Sequence::new(session.backend(None, context, batch)?), 0)
+            };
             for &case in &cases {
                 if interruptible.is_cancelled() {
                     break 'models;
                 }
-                let row = measure(&model, &mut sequence, case, arguments.repetitions, workers, &interruptible)?;
+                let row = measure(&session.model, &mut sequence, case, arguments.repetitions, workers, &interruptible)?;
                 if arguments.output == Format::Jsonl {
                     output::line(&serde_json::to_string(&row)?)?;
                 }
@@ -126,21 +145,36 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     report::print(&rows, arguments.output)
 }
 
-/// The tests in llama-bench's order: per depth, prompts, then decoding, then both.
+/// Writes the trace to `path` and shows its table.
+fn trace(arguments: &Arguments, executor: &mut Executor, context: usize, path: &Path) -> anyhow::Result<()> {
+    let depth = List::concat(&arguments.n_depth).first().copied().unwrap_or(0);
+    let table = trace::run(executor, depth.min(context - 2), path)?;
+    // Beside results for a program to read it would be in the way.
+    match arguments.output {
+        Format::Md => output::text(&table)?,
+        _ => output::note(table.trim_end()),
+    }
+    Ok(())
+}
+
+/// The tests in llama-bench's order: per depth, prompts, then decoding by batch, then both.
 fn cases(arguments: &Arguments) -> Vec<BenchCase> {
+    let batches = List::concat(&arguments.batch);
     let mut cases = Vec::new();
     for n_depth in List::concat(&arguments.n_depth) {
-        let prompts = List::concat(&arguments.n_prompt).into_iter().map(|n_prompt| (n_prompt, 0));
-        let decodes = List::concat(&arguments.n_gen).into_iter().map(|n_gen| (0, n_gen));
-        let tests = prompts.chain(decodes).chain(arguments.pg.iter().copied());
-        let tests = tests.map(|(n_prompt, n_gen)| BenchCase { n_prompt, n_gen, n_depth });
+        let prompts = List::concat(&arguments.n_prompt).into_iter().map(|n_prompt| (n_prompt, 0, 1));
+        let decodes = List::concat(&arguments.n_gen).into_iter();
+        let decodes = decodes.flat_map(|n_gen| batches.iter().map(move |&batch| (0, n_gen, batch)));
+        let both = arguments.pg.iter().map(|&(n_prompt, n_gen)| (n_prompt, n_gen, 1));
+        let tests = prompts.chain(decodes).chain(both);
+        let tests = tests.map(|(n_prompt, n_gen, batch)| BenchCase { n_prompt, n_gen, n_depth, batch });
         cases.extend(tests.filter(|case| case.tokens() > 0));
     }
     cases
 }
 
 fn measure(
-    model: &Arc<Model>,
+    model: &Model,
     sequence: &mut Sequence,
     case: BenchCase,
     repetitions: usize,
@@ -148,18 +182,25 @@ fn measure(
     interruptible: &Interruptible,
 ) -> anyhow::Result<Row> {
     let mut bar = Progress::count(case.to_string());
+    let before = sequence.telemetry();
     let samples = bench(sequence, case, repetitions, &mut |done| {
         bar.set(done as u64, repetitions as u64);
         !interruptible.is_cancelled()
     })?;
+    let after = sequence.telemetry();
     if !samples.reproducible {
         tracing::warn!("{case}: repetitions gave different logits");
     }
     let decode = if case.n_prompt == 0 {
-        let (tokens_per_s, _) = samples.tokens_per_s(case);
-        Some(DecodeReport::new(&model_shape(model), case.mean_context().max(1), 1.0 / tokens_per_s, samples.ceiling())?)
+        let steps = DecodeSteps {
+            batch: case.batch,
+            context: case.mean_context().max(1),
+            seconds: samples.seconds_per_step(case),
+        };
+        let storage = sequence.backend().storage();
+        Some(DecodeReport::new(&model_shape(model), storage, steps, samples.ceiling())?)
     } else {
         None
     };
-    Ok(Row::new(model, case, workers, &samples, decode))
+    Ok(Row::new(model, case, workers, &samples, decode, Device::of(sequence.backend(), before, after)))
 }

@@ -1,7 +1,7 @@
 //! A benchmark's rows, and how they are printed.
 
 use plancher_cpu::Machine;
-use plancher_engine::{BenchCase, BenchSamples, DecodeReport};
+use plancher_engine::{Backend, BenchCase, BenchSamples, DecodeReport, Telemetry};
 use plancher_model::Model;
 use serde::Serialize;
 
@@ -9,11 +9,27 @@ use super::Format;
 use crate::commands::inspect::parameters_and_bytes;
 use crate::{output, table};
 
+/// What a test ran on.
+pub(super) struct Device {
+    backend: &'static str,
+    name: Option<String>,
+    before: Option<Telemetry>,
+    after: Option<Telemetry>,
+}
+
+impl Device {
+    /// The device of `backend`, with its state before and after the test.
+    pub(super) fn of(backend: &dyn Backend, before: Option<Telemetry>, after: Option<Telemetry>) -> Self {
+        Self { backend: backend.name(), name: backend.device().map(str::to_owned), before, after }
+    }
+}
+
 /// One result. Keys are llama-bench's where it has them.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     build_version: &'static str,
     cpu_info: String,
+    gpu_info: Option<String>,
     backends: &'static str,
     model_filename: String,
     model_type: String,
@@ -23,6 +39,8 @@ pub(super) struct Row {
     n_prompt: usize,
     n_gen: usize,
     n_depth: usize,
+    /// Sequences decoded together.
+    n_batch: usize,
     test: String,
     avg_ns: u64,
     stddev_ns: u64,
@@ -30,7 +48,9 @@ pub(super) struct Row {
     stddev_ts: f64,
     samples_ns: Vec<u64>,
     samples_ts: Vec<f64>,
-    /// Bytes that a decode step must read; null for tests with a prompt.
+    /// Milliseconds of a decode step by the device's clock, each repetition's; empty where there is none.
+    device_ms_per_token: Vec<f64>,
+    /// Bytes that a decode step must read for each sequence; null for tests with a prompt.
     bytes_per_token: Option<u64>,
     gb_per_s: Option<f64>,
     /// Median of the samples.
@@ -43,6 +63,8 @@ pub(super) struct Row {
     roofline_pct: Option<f64>,
     logits_hash: String,
     reproducible: bool,
+    gpu_before: Option<Telemetry>,
+    gpu_after: Option<Telemetry>,
 }
 
 impl Row {
@@ -52,6 +74,7 @@ impl Row {
         workers: usize,
         samples: &BenchSamples,
         decode: Option<DecodeReport>,
+        device: Device,
     ) -> Self {
         let (avg_ts, stddev_ts) = samples.tokens_per_s(case);
         let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
@@ -62,14 +85,21 @@ impl Row {
         let (model_n_params, model_size) = parameters_and_bytes(model);
         let path = &model.path;
         let samples_ts: Vec<f64> = samples.seconds.iter().map(|seconds| case.tokens() as f64 / seconds).collect();
+        let ms = |seconds: &[f64]| -> Vec<f64> {
+            seconds.iter().map(|seconds| 1e3 * seconds / case.n_gen.max(1) as f64).collect()
+        };
+        let (device_ms, wall_ms) = (ms(&samples.device_seconds), ms(&samples.seconds));
         let roofline_pct = decode.map(|report| {
-            let rates = samples_ts.iter().map(|rate| rate * report.bytes_per_token as f64 / 1e9);
-            100.0 * rates.zip(&samples.ceilings).map(|(rate, ceiling)| rate / ceiling).sum::<f64>() / n
+            let timed = if device_ms.is_empty() { &wall_ms } else { &device_ms };
+            let bytes = report.gb_per_s * report.measured_ms;
+            let fractions = timed.iter().zip(&samples.ceilings).map(|(ms, ceiling)| bytes / ms / ceiling);
+            100.0 * fractions.sum::<f64>() / n
         });
         Self {
             build_version: env!("CARGO_PKG_VERSION"),
             cpu_info: Machine::detect().cpu.unwrap_or_default(),
-            backends: "CPU",
+            gpu_info: device.name,
+            backends: device.backend,
             model_filename: path.display().to_string(),
             model_type: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
             model_size,
@@ -78,6 +108,7 @@ impl Row {
             n_prompt: case.n_prompt,
             n_gen: case.n_gen,
             n_depth: case.n_depth,
+            n_batch: case.batch,
             test: case.to_string(),
             avg_ns: nanoseconds(mean),
             stddev_ns: nanoseconds(deviation),
@@ -85,6 +116,7 @@ impl Row {
             stddev_ts,
             samples_ns: samples.seconds.iter().map(|&seconds| nanoseconds(seconds)).collect(),
             samples_ts,
+            device_ms_per_token: device_ms,
             bytes_per_token: decode.map(|report| report.bytes_per_token),
             gb_per_s: decode.map(|report| report.gb_per_s),
             ceiling_gb_per_s: samples.ceiling(),
@@ -94,6 +126,8 @@ impl Row {
             roofline_pct,
             logits_hash: format!("{:016x}", samples.logits_hash),
             reproducible: samples.reproducible,
+            gpu_before: device.before,
+            gpu_after: device.after,
         }
     }
 }
@@ -109,14 +143,19 @@ pub(super) fn print(rows: &[Row], format: Format) -> anyhow::Result<()> {
 }
 
 fn markdown(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
+    let on_gpu = rows.iter().any(|row| row.gpu_info.is_some());
+    let step = |row: &Row| row.measured_ms.map_or_else(String::new, |ms| format!("{ms:.4}"));
     let cells = rows.iter().map(|row| {
         vec![
             row.model_type.clone(),
             output::bytes(row.model_size),
             format!("{:.2} M", row.model_n_params as f64 / 1e6),
             row.backends.to_owned(),
-            row.n_threads.to_string(),
+            if on_gpu { step(row) } else { row.n_threads.to_string() },
             row.test.clone(),
             format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
             optional(row.gb_per_s),
@@ -124,25 +163,26 @@ fn markdown(rows: &[Row]) -> String {
             row.logits_hash.clone(),
         ]
     });
-    let header = ["model", "size", "params", "backend", "threads", "test", "t/s", "GB/s", "% of ceiling", "logits"];
+    let fifth = if on_gpu { "ms a step" } else { "threads" };
+    let header = ["model", "size", "params", "backend", fifth, "test", "t/s", "GB/s", "% of ceiling", "logits"];
     let table = table::markdown(&header, 1, &cells.collect::<Vec<_>>());
-    let ceilings = rows.iter().map(|row| format!("{:.1} GB/s with {} threads", row.ceiling_gb_per_s, row.n_threads));
+    let ceilings = rows.iter().map(|row| match &row.gpu_info {
+        None => format!("{:.1} GB/s with {} threads", row.ceiling_gb_per_s, row.n_threads),
+        Some(gpu) => format!("{:.1} GB/s on {gpu}", row.ceiling_gb_per_s),
+    });
     let mut ceilings: Vec<String> = ceilings.collect();
     ceilings.dedup();
-    let ceilings = ceilings.join(", ");
-    if rows.is_empty() {
-        String::new()
-    } else {
-        format!("{table}\nceiling: reading the packed weights and nothing else, {ceilings}\n")
-    }
+    let what = if on_gpu { "memory" } else { "the packed weights" };
+    format!("{table}\nceiling: reading {what} and nothing else, {}\n", ceilings.join(", "))
 }
 
 fn csv(rows: &[Row]) -> anyhow::Result<String> {
     let mut out = String::new();
     for (index, row) in rows.iter().enumerate() {
         let serde_json::Value::Object(fields) = serde_json::to_value(row)? else { continue };
-        // Lists of samples have no place in a cell.
-        let fields = fields.into_iter().filter(|(_, value)| !value.is_array());
+        // Lists of samples and a device's states have no place in a cell.
+        let is_cell = |(name, value): &(String, serde_json::Value)| !value.is_array() && !name.starts_with("gpu_");
+        let fields = fields.into_iter().filter(is_cell);
         let (names, values): (Vec<String>, Vec<serde_json::Value>) = fields.unzip();
         if index == 0 {
             out.push_str(&names.join(","));
