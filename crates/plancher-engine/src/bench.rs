@@ -63,8 +63,9 @@ pub struct BenchSamples {
     pub device_seconds: Vec<f64>,
     /// The read ceiling of each repetition, GB/s: the best that was measured right before and right after it.
     pub ceilings: Vec<f64>,
-    /// Fingerprint of the last logits, the same for every repetition.
-    pub logits_hash: u64,
+    /// Fingerprints of each sequence's last logits, the same for every repetition. A sequence's tokens do not depend on
+    /// the batch that it is in.
+    pub logits_hashes: Vec<u64>,
     /// False when repetitions disagreed about the logits' bits.
     pub reproducible: bool,
 }
@@ -127,16 +128,16 @@ pub fn bench(
         seconds: Vec::new(),
         device_seconds: Vec::new(),
         ceilings: Vec::new(),
-        logits_hash: 0,
+        logits_hashes: Vec::new(),
         reproducible: true,
     };
     let warm_up = BenchCase { n_gen: case.n_gen.min(1), ..case };
     run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
     while samples.seconds.len() < repetitions {
-        let Repetition { seconds, device_seconds, ceiling, hash } = run(sequence, case)?;
+        let Repetition { seconds, device_seconds, ceiling, hashes } = run(sequence, case)?;
         samples.device_seconds.extend(device_seconds);
-        samples.reproducible &= samples.seconds.is_empty() || hash == samples.logits_hash;
-        samples.logits_hash = hash;
+        samples.reproducible &= samples.seconds.is_empty() || hashes == samples.logits_hashes;
+        samples.logits_hashes = hashes;
         samples.seconds.push(seconds);
         samples.ceilings.push(ceiling);
         if !progress(samples.seconds.len()) {
@@ -150,7 +151,7 @@ struct Repetition {
     seconds: f64,
     device_seconds: Option<f64>,
     ceiling: f64,
-    hash: u64,
+    hashes: Vec<u64>,
 }
 
 /// Tokens of sequence `index`: pseudo-random, the same every time.
@@ -180,7 +181,7 @@ fn run(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
     }
     let seconds = started.elapsed().as_secs_f64();
     let ceiling = before.max(sequence.read_ceiling()?);
-    Ok(Repetition { seconds, device_seconds: None, ceiling, hash: hash_logits(sequence.last_logits()) })
+    Ok(Repetition { seconds, device_seconds: None, ceiling, hashes: vec![hash_logits(sequence.last_logits())] })
 }
 
 /// All steps of a `tg` on the device, without the host in between.
@@ -195,10 +196,10 @@ fn run_steps(sequence: &mut Sequence, case: BenchCase) -> Result<Repetition> {
     };
     batch.fill(&prompts)?;
     let times = batch.decode(&first, case.n_gen)?;
-    let hash = hash_logits(batch.logits()?);
+    let hashes = batch.logits()?.chunks(vocab_size).map(hash_logits).collect();
     sequence.reset();
     let ceiling = before.max(sequence.read_ceiling()?);
-    Ok(Repetition { seconds: times.wall, device_seconds: Some(times.device), ceiling, hash })
+    Ok(Repetition { seconds: times.wall, device_seconds: Some(times.device), ceiling, hashes })
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ impl Figure {
     /// Holds `record` to the rules and computes its figure.
     pub(crate) fn compute(record: &Record, root: &Path) -> Result<Self> {
         check_form(record)?;
+        let unit = record.sample_unit.as_deref().unwrap_or(&record.unit);
         let values = match &record.baseline_samples {
             Some(baseline) => {
                 ensure!(
@@ -45,12 +46,12 @@ impl Figure {
                     baseline.len(),
                     record.samples.len()
                 );
-                check_numbers("baseline_samples", baseline)?;
+                check_numbers("baseline_samples", baseline, unit)?;
                 record.samples.iter().zip(baseline).map(|(sample, base)| sample / base).collect()
             }
             None => record.samples.clone(),
         };
-        check_ceiling(record)?;
+        check_floor(record)?;
         Ok(Self {
             name: record.name.clone(),
             title: record.title.clone(),
@@ -107,53 +108,86 @@ fn check_form(record: &Record) -> Result<()> {
         "`samples` has {} values, fewer than {MINIMUM_SAMPLES}",
         record.samples.len()
     );
-    check_numbers("samples", &record.samples)?;
+    check_numbers("samples", &record.samples, record.sample_unit.as_deref().unwrap_or(&record.unit))?;
     let Some(check) = &record.check else { bail!("`check` is missing: nothing says that the output was right") };
     ensure!(!check.against.is_empty(), "`check.against` is empty");
     ensure!(check.error <= check.tolerance, "`check.error` {} is above the tolerance {}", check.error, check.tolerance);
-    ensure!(record.code.is_some() || record.kernels.is_some(), "neither `code` nor `kernels` has a hash");
+    let has_kernels = record.kernels.as_ref().is_some_and(|kernels| !kernels.is_empty());
+    ensure!(record.code.is_some() || has_kernels, "neither `code` nor `kernels` has a hash");
     Ok(())
 }
 
-fn check_numbers(field: &str, values: &[f64]) -> Result<()> {
-    ensure!(values.iter().all(|v| v.is_finite() && *v > 0.0), "`{field}` holds a value that is not a positive number");
+/// Everything measured is positive; only a count of errors may be 0.
+fn check_numbers(field: &str, values: &[f64], unit: &str) -> Result<()> {
+    let least = if unit == "errors" { 0.0 } else { f64::MIN_POSITIVE };
+    ensure!(
+        values.iter().all(|v| v.is_finite() && *v >= least),
+        "`{field}` holds a value that is not a positive number"
+    );
     Ok(())
 }
 
-/// A time below bytes over bandwidth is an error of measurement, never a record.
-fn check_ceiling(record: &Record) -> Result<()> {
-    let Some(bytes) = record.bytes else { return Ok(()) };
+/// What a machine cannot exceed.
+struct Limits {
+    /// GB/s.
+    bandwidth: Option<f64>,
+    /// TFLOP/s of 16-bit matrix products.
+    peak: Option<f64>,
+}
+
+impl Limits {
+    /// Of the machine that the record's name begins with: its data sheet where there is one, else what the record
+    /// measured beside it.
+    fn of(record: &Record) -> Self {
+        let machine = record.name.split('/').next().unwrap_or_default();
+        if let Ok(sheet) = plancher_floor::presets::hardware(machine) {
+            return Self { bandwidth: Some(sheet.bandwidth / 1e9), peak: sheet.peaks.bf16.map(|peak| peak / 1e12) };
+        }
+        let best = record.ceilings.values().flatten().copied().fold(0.0, f64::max);
+        Self { bandwidth: (best > 0.0).then_some(best * CEILING_TOLERANCE), peak: None }
+    }
+}
+
+/// A time below bytes over bandwidth, or below FLOP over peak, is an error of measurement, never a record.
+fn check_floor(record: &Record) -> Result<()> {
+    let limits = Limits::of(record);
     let unit = record.sample_unit.as_deref().unwrap_or(&record.unit);
     let seconds = |sample: f64| match unit {
         "ms" => Some(sample * 1e-3),
         "us" => Some(sample * 1e-6),
+        "s" => Some(sample),
         "tokens/s" => Some(1.0 / sample),
         _ => None,
     };
-    let best = record.ceilings.values().flatten().copied().fold(0.0, f64::max);
-    let datasheet = record.machine.get("datasheet_gb_per_s").and_then(serde_json::Value::as_f64);
-    let limit = match datasheet {
-        Some(limit) => limit,
-        None if best > 0.0 => best * CEILING_TOLERANCE,
-        None => bail!(
-            "`bytes` is given but neither `ceilings` nor `machine.datasheet_gb_per_s` says how fast they may move"
-        ),
-    };
+    if record.bytes.is_some() && limits.bandwidth.is_none() {
+        bail!("`bytes` is given but neither the machine's data sheet nor `ceilings` says how fast they may move");
+    }
     for &sample in &record.samples {
-        if let Some(seconds) = seconds(sample) {
-            let rate = bytes as f64 / seconds / 1e9;
+        let rate = |work: Option<u64>, scale: f64| Some(work? as f64 / seconds(sample)? / scale);
+        let gb_per_s = if unit == "GB/s" { Some(sample) } else { rate(record.bytes, 1e9) };
+        let tflop_per_s = if unit == "TFLOP/s" { Some(sample) } else { rate(record.flops, 1e12) };
+        if let (Some(rate), Some(limit)) = (gb_per_s, limits.bandwidth) {
             ensure!(
                 rate <= limit,
                 "{sample} {unit} means {rate:.1} GB/s, above what the machine can move ({limit:.1})"
+            );
+        }
+        if let (Some(rate), Some(limit)) = (tflop_per_s, limits.peak) {
+            ensure!(
+                rate <= limit,
+                "{sample} {unit} means {rate:.1} TFLOP/s, above what the machine can do ({limit:.1})"
             );
         }
     }
     Ok(())
 }
 
+/// Whether the crates or the kernels that were timed have changed.
 fn is_stale(record: &Record, root: &Path) -> Result<bool> {
-    if let Some(code) = &record.code {
-        return Ok(code_hash::of_crates(root, &code.crates)? != code.sha256);
+    if let Some(code) = &record.code
+        && code_hash::of_crates(root, &code.crates)? != code.sha256
+    {
+        return Ok(true);
     }
     for kernel in record.kernels.iter().flatten() {
         let path = root.join(&kernel.source);
@@ -197,6 +231,56 @@ mod tests {
     fn changed_code_makes_it_stale() {
         let figure = record(|r| r["code"]["sha256"] = json!("0")).unwrap();
         assert_eq!(figure.to_string(), "cpu/model/q4_1/decode_ratio 1.10 x stale");
+    }
+
+    #[test]
+    fn a_changed_kernel_makes_a_gpu_figure_stale() {
+        let kernels = |hash: &str| json!([{"source": "clippy.toml", "source_sha256": hash}]);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let hash = code_hash::of_file(&root.join("clippy.toml")).unwrap();
+        let figure = |kernels: serde_json::Value| {
+            record(|r| {
+                r["code"] = json!(null);
+                r["kernels"] = kernels;
+            })
+        };
+        assert!(!figure(kernels(&hash)).unwrap().stale);
+        assert!(figure(kernels("0")).unwrap().stale);
+        assert!(figure(json!([])).unwrap_err().to_string().contains("neither `code` nor `kernels`"));
+    }
+
+    #[test]
+    fn no_time_is_below_the_data_sheets_floor() {
+        let gpu = |change: fn(&mut serde_json::Value)| {
+            record(|r| {
+                r["name"] = json!("h200/llama-3.2-1b/bf16/b1/ctx32/graph/ms_per_token");
+                r["ceilings"] = json!({"read": [9000.0]});
+                r["samples"] = json!([0.6, 0.6, 0.61, 0.6, 0.62]);
+                r["baseline_samples"] = json!(null);
+                (r["unit"], r["sample_unit"], r["bytes"]) = (json!("ms"), json!(null), json!(2_471_600_000_u64));
+                r["bar"] = json!({"at_most": 0.795});
+                change(r);
+            })
+        };
+        assert_eq!(gpu(|_| {}).unwrap().reached(), Some(true));
+        // 2.47 GB at 4800 GB/s take 0.515 ms, whatever ceiling the record claims to have measured.
+        let error = gpu(|r| r["samples"][0] = json!(0.5)).unwrap_err().to_string();
+        assert!(error.contains("above what the machine can move (4800.0)"), "{error}");
+        let error = gpu(|r| (r["flops"], r["bytes"]) = (json!(1_000_000_000_000_u64), json!(null))).unwrap_err();
+        assert!(error.to_string().contains("above what the machine can do (989.4)"), "{error}");
+        let error = gpu(|r| (r["unit"], r["samples"][0]) = (json!("GB/s"), json!(4900.0))).unwrap_err().to_string();
+        assert!(error.contains("above what the machine can move"), "{error}");
+        // Only errors are counted from 0.
+        let count = |unit: &str| {
+            record(|r| {
+                (r["unit"], r["sample_unit"]) = (json!(unit), json!(null));
+                (r["samples"], r["bar"], r["bytes"]) =
+                    (json!([0.0, 0.0, 0.0, 0.0, 0.0]), json!({"at_most": 0.0}), json!(null));
+                r["baseline_samples"] = json!(null);
+            })
+        };
+        assert_eq!(count("errors").unwrap().reached(), Some(true));
+        assert!(count("ms").unwrap_err().to_string().contains("not a positive number"));
     }
 
     #[test]

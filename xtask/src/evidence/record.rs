@@ -12,7 +12,7 @@ pub(crate) struct Record {
     pub(crate) schema: u32,
     /// `machine/model/format/…/quantity`, lower case.
     pub(crate) name: String,
-    /// Of the figure: `x`, `ms`, `tokens/s`, `GB/s`, `%`.
+    /// Of the figure: `x`, `ms`, `s`, `tokens/s`, `GB/s`, `TFLOP/s`, `%`, `errors`.
     pub(crate) unit: String,
     /// What README's table says it is.
     pub(crate) title: String,
@@ -33,7 +33,6 @@ pub(crate) struct Record {
     /// Bytes that must move for one sample's unit of work (one token, one pass).
     pub(crate) bytes: Option<u64>,
     /// FLOP of the same.
-    #[expect(dead_code, reason = "part of the schema; the FLOP floor applies to GPU records, which name a peak")]
     pub(crate) flops: Option<u64>,
     /// What the output was compared with.
     pub(crate) check: Option<Check>,

@@ -61,7 +61,10 @@ pub(super) struct Row {
     measured_ms: Option<f64>,
     /// Percentage of the ceiling reached: the mean over repetitions, each with its own ceiling.
     roofline_pct: Option<f64>,
+    /// Of the first sequence.
     logits_hash: String,
+    /// Of each sequence of a batch.
+    batch_hashes: Vec<String>,
     reproducible: bool,
     gpu_before: Option<Telemetry>,
     gpu_after: Option<Telemetry>,
@@ -83,6 +86,7 @@ impl Row {
         let squares = samples.seconds.iter().map(|seconds| (seconds - mean).powi(2)).sum::<f64>();
         let deviation = if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
         let (model_n_params, model_size) = parameters_and_bytes(model);
+        let hashes: Vec<String> = samples.logits_hashes.iter().map(|hash| format!("{hash:016x}")).collect();
         let path = &model.path;
         let samples_ts: Vec<f64> = samples.seconds.iter().map(|seconds| case.tokens() as f64 / seconds).collect();
         let ms = |seconds: &[f64]| -> Vec<f64> {
@@ -124,7 +128,8 @@ impl Row {
             floor_ms: decode.map(|report| report.floor_ms),
             measured_ms: decode.map(|report| report.measured_ms),
             roofline_pct,
-            logits_hash: format!("{:016x}", samples.logits_hash),
+            logits_hash: hashes.first().cloned().unwrap_or_default(),
+            batch_hashes: hashes,
             reproducible: samples.reproducible,
             gpu_before: device.before,
             gpu_after: device.after,
