@@ -1,5 +1,6 @@
 //! Project chores that need more than a shell line: `cargo xtask evidence` recomputes every published figure from
-//! the raw samples under `evidence/`, `cargo xtask test` runs every test, and `cargo xtask code-hash` prints the hash that ties a figure to its code.
+//! the raw samples under `evidence/`, `cargo xtask test` runs every test, `cargo xtask kernels` compiles every GPU
+//! kernel, and `cargo xtask code-hash` prints the hash that ties a figure to its code.
 
 mod code_hash;
 mod evidence;
@@ -11,6 +12,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask test
            fetch the test data and run every test
+       cargo xtask kernels
+           compile every GPU kernel for every architecture that it is for, without a GPU;
+           fails on spills beyond a file's budget and on missing instructions
        cargo xtask evidence [--check | --write]
            print `name value unit` for every figure, from the raw samples;
            --check fails when a record breaks a rule or README differs from the evidence;
@@ -24,6 +28,7 @@ fn main() -> ExitCode {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let outcome = match arguments.as_slice() {
         ["test"] => test::run(&root),
+        ["kernels"] => test::kernels(&root),
         ["evidence"] => evidence::run(&root, evidence::Mode::Print),
         ["evidence", "--check"] => evidence::run(&root, evidence::Mode::Check),
         ["evidence", "--write"] => evidence::run(&root, evidence::Mode::Write),

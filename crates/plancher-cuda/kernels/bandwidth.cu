@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_write(uint4* out
 }
 
 // Reads `count` times 16 bytes, `rounds` times: once for memory, often for what fits into the second-level cache.
-extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_read(const uint4* in, u64 count, u32 rounds, u32* checksum) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) bandwidth_read(const uint4* in, u64 count, u32 rounds, u32* checksum) {
     u64 stride = (u64)gridDim.x * THREADS;
     u64 first = (u64)blockIdx.x * THREADS + threadIdx.x;
     u32 sum = 0;
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_read(const uint4
 }
 
 // Copies `count` times 16 bytes.
-extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_copy(uint4* __restrict__ out, const uint4* __restrict__ in, u64 count) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) bandwidth_copy(uint4* __restrict__ out, const uint4* __restrict__ in, u64 count) {
     u64 stride = (u64)gridDim.x * THREADS;
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     for (; i + (UNROLL - 1) * stride < count; i += UNROLL * stride) {

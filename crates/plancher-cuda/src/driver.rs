@@ -110,7 +110,7 @@ fn load() -> Result<Driver> {
             let search = Environment::of_process().find(Kind::Driver);
             return Err(CudaError::LibraryMissing {
                 library: Kind::Driver.file(),
-                looked_in: search.looked_in(),
+                looked_in: search.directories(),
                 advice: Kind::Driver.advice(),
             });
         }

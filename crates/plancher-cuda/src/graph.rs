@@ -72,10 +72,11 @@ impl Graph {
     /// still live.
     pub unsafe fn replay(&mut self) -> Result<()> {
         self.device.bind()?;
-        self.device.launched(&self.name);
         // SAFETY: the executable graph is this device's; what its kernels do is the caller's promise.
         let result = unsafe { sys::cuGraphLaunch(self.executable, self.device.stream()) };
-        self.device.check_for("cuGraphLaunch", result, || format!("graph `{}`", self.name))
+        self.device.check_for("cuGraphLaunch", result, || format!("graph `{}`", self.name))?;
+        self.device.launched(&self.name);
+        Ok(())
     }
 
     /// How many launches, copies and fills were recorded.

@@ -36,6 +36,7 @@ mod kernel;
 mod kv_cache;
 pub mod libraries;
 mod memory;
+mod telemetry;
 mod weights;
 
 pub use architecture::{Architecture, NoArchitecture};
@@ -48,4 +49,5 @@ pub use graph::Graph;
 pub use kernel::{Arguments, Kernel, Launch, Loader, Module};
 pub use kv_cache::{KvCache, PAGE};
 pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use telemetry::Telemetry;
 pub use weights::{DeviceMatrix, DeviceWeights, Element, LayerWeights, LoadOptions, ROW_MULTIPLE, RopeTable, padded};

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, chat, completions, doctor, floor, generate, inspect, logits, man, perplexity, pull};
+use crate::commands::{
+    bench, chat, completions, doctor, floor, generate, inspect, kernels, logits, man, perplexity, pull,
+};
 
 /// How many bytes must move to produce a token, and how close to that floor do we run?
 ///
@@ -45,6 +47,7 @@ pub(crate) enum Command {
     Doctor(doctor::Arguments),
     Floor(Box<floor::Arguments>),
     Inspect(inspect::Arguments),
+    Kernels(kernels::Arguments),
     Logits(logits::Arguments),
     Perplexity(perplexity::Arguments),
     Pull(pull::Arguments),

@@ -16,7 +16,7 @@ pub static BANDWIDTH: Family = Family {
     architectures: &Architecture::ALL,
     spill_budget: 0,
     expected: &[
-        Expectation::new("bandwidth_read", 80, "LDG.E.128"),
+        Expectation::new("bandwidth_read", 80, "LDG.E.NA.128"),
         Expectation::new("bandwidth_copy", 80, "STG.E.128"),
         Expectation::new("bandwidth_read_bulk", 90, "UBLKCP"),
         Expectation::new("bandwidth_read_bulk", 90, "SYNCS"),
@@ -32,10 +32,6 @@ const SLOT_BYTES: u32 = 4096;
 const SLOTS_OF_HOPPER: u32 = 6;
 /// Bytes of all slots with the same number in a block's rings.
 const SLOTS_OF_BLOCK: u32 = THREADS / 32 * SLOT_BYTES;
-/// Everything measured needs no more memory than this.
-const MOST_MEMORY: u64 = 8 << 30;
-/// A sample moves at least this many bytes, so that its start does not count.
-const BYTES_OF_SAMPLE: u64 = 8 << 30;
 /// Samples of each rate.
 const SAMPLES: usize = 5;
 
@@ -115,10 +111,15 @@ struct Bench<'a> {
     checksum: DeviceBuffer<u32>,
 }
 
-/// Measures the given kinds of traffic.
-pub(super) fn measure(device: &Device, compiler: &Compiler, traffic: &[Traffic]) -> Result<Vec<Rate>> {
+/// Measures the given kinds of traffic, with half of the free memory, at most `most_memory` bytes.
+pub(super) fn measure(
+    device: &Device,
+    compiler: &Compiler,
+    traffic: &[Traffic],
+    most_memory: u64,
+) -> Result<Vec<Rate>> {
     let free = device.memory()?.free;
-    let mut bench = Bench::new(device, compiler, (free / 2).min(MOST_MEMORY))?;
+    let mut bench = Bench::new(device, compiler, (free / 2).min(most_memory))?;
     bench.check_reading()?;
     let mut rates = Vec::new();
     for &traffic in traffic {
@@ -194,16 +195,17 @@ impl<'a> Bench<'a> {
                 sizes.push(most);
                 sizes
             }
-            Traffic::L2Read => vec![(self.device.properties().l2 / 4).clamp(1 << 20, most) / 16 * 16],
+            Traffic::L2Read => vec![(self.device.properties().l2 / 4).clamp((1 << 20).min(most), most) / 16 * 16],
             _ => vec![most],
         }
     }
 
-    /// Median rate of several samples, each of as many passes as it takes to move [`BYTES_OF_SAMPLE`].
+    /// Median rate of several samples, each of as many passes as it takes to move as many bytes as the memory used has:
+    /// with some GiB, starting does not count.
     fn rate(&mut self, traffic: Traffic, working_set: u64) -> Result<Rate> {
         let (launches, rounds) = match traffic {
             Traffic::L2Read => (1, 101),
-            _ => (BYTES_OF_SAMPLE.div_ceil(working_set.max(1)), 1),
+            _ => ((self.memory.len() as u64).div_ceil(working_set.max(1)), 1),
         };
         self.pass(traffic, working_set, rounds)?;
         let mut samples = Vec::new();

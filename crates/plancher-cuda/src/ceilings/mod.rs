@@ -24,14 +24,18 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures everything, within some seconds. Needs half of the free memory, at most 8 GiB.
+    /// Memory enough to measure with: far more than any second-level cache, so that what stays there does not count.
+    pub const MEMORY: u64 = 8 << 30;
+
+    /// Measures everything, within some seconds. Uses half of the free memory, at most `most_memory` bytes
+    /// ([`Self::MEMORY`] unless there is a reason for less).
     ///
     /// # Errors
     /// If a kernel does not compile or fails, or if what was read is not what was written.
-    pub fn measure(device: &Device, compiler: &Compiler) -> Result<Self> {
+    pub fn measure(device: &Device, compiler: &Compiler, most_memory: u64) -> Result<Self> {
         Ok(Self {
             device: device.properties().clone(),
-            rates: bandwidth::measure(device, compiler, &bandwidth::ALL)?,
+            rates: bandwidth::measure(device, compiler, &bandwidth::ALL, most_memory)?,
             costs: latency::measure(device, compiler)?,
         })
     }
@@ -41,7 +45,7 @@ impl Ceilings {
     /// # Errors
     /// As [`Self::measure`].
     pub fn measure_reading(device: &Device, compiler: &Compiler) -> Result<Self> {
-        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead])?;
+        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Self::MEMORY)?;
         Ok(Self { device: device.properties().clone(), rates, costs: Vec::new() })
     }
 

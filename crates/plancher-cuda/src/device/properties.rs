@@ -52,6 +52,15 @@ impl Properties {
         Architecture::of_capability(self.compute_capability.0, self.compute_capability.1)
     }
 
+    /// What the memory's bus could carry at its highest clock, two transfers a cycle, in 1e9 bytes a second; `None` where
+    /// the driver does not tell.
+    #[must_use]
+    pub fn bus_gb_per_s(&self) -> Option<f64> {
+        let bytes_per_cycle = f64::from(self.memory_bus_bits) / 8.0 * 2.0;
+        let rate = f64::from(self.memory_clock_khz) * 1e3 * bytes_per_cycle / 1e9;
+        (rate > 0.0).then_some(rate)
+    }
+
     pub(super) fn read(ordinal: usize, device: CUdevice) -> Result<Self> {
         let number = |attribute| attribute_of(device, attribute);
         let mut memory: usize = 0;
@@ -98,4 +107,16 @@ fn text(call: &'static str, ask: impl FnOnce(*mut c_char, c_int) -> sys::CUresul
     // One less, so that the last byte stays zero whatever is written.
     check(call, ask(place.as_mut_ptr().cast(), 255))?;
     Ok(CStr::from_bytes_until_nul(&place).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bus_of_an_h200_carries_4814_gb_per_s() {
+        let h200 = Properties { memory_clock_khz: 3_201_000, memory_bus_bits: 6016, ..Properties::default() };
+        assert!(h200.bus_gb_per_s().is_some_and(|rate| (rate - 4814.3).abs() < 0.1));
+        assert_eq!(Properties::default().bus_gb_per_s(), None);
+    }
 }

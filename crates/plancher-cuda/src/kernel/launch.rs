@@ -87,13 +87,14 @@ impl Kernel {
         let config = self.configuration(launch, &mut attributes);
         let mut pointers = arguments.pointers();
         device.bind()?;
-        device.launched(&self.name);
         // SAFETY: the configuration, the attributes and the arguments live during the call and have the sizes that
         // the kernel says; what the kernel does is the caller's promise.
         let result = unsafe {
             sys::cuLaunchKernelEx(&raw const config, self.function, pointers.as_mut_ptr(), std::ptr::null_mut())
         };
         device.check_for("cuLaunchKernelEx", result, || format!("`{}` with {launch}", self.name))?;
+        // Only now: an error above was either a refusal or the fault of a kernel before.
+        device.launched(&self.name);
         if device.waits_after_launches() {
             device.synchronize()?;
         }

@@ -35,7 +35,7 @@ impl Loaded {
 pub(crate) fn load(kind: Kind) -> Result<Loaded> {
     let search = Environment::of_process().find(kind);
     let missing =
-        || CudaError::LibraryMissing { library: kind.file(), looked_in: search.looked_in(), advice: kind.advice() };
+        || CudaError::LibraryMissing { library: kind.file(), looked_in: search.directories(), advice: kind.advice() };
     let path = search.found.clone().ok_or_else(missing)?;
     if kind == Kind::Nvrtc {
         // NVRTC opens its companion by name, which only works if the folder is in the loader's path or the companion

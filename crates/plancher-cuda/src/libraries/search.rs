@@ -104,6 +104,14 @@ impl Environment {
             places.push(self.rooted(system));
         }
         if !kind.is_of_the_driver() {
+            for program in self.directories("PATH").iter().map(|place| place.join("python3")) {
+                // A virtual environment's program is a link: its own folder and the one it points to both have packages.
+                let real = program.canonicalize().ok().filter(|real| *real != program);
+                for python in [Some(program), real].into_iter().flatten().filter(|python| python.is_file()) {
+                    let prefix = python.parent().and_then(Path::parent);
+                    places.extend(prefix.into_iter().flat_map(|prefix| python_folders(&prefix.join("lib"))));
+                }
+            }
             for home in self.directories("HOME") {
                 places.extend(python_folders(&home.join(".local/lib")));
             }
@@ -183,8 +191,9 @@ pub struct Library {
 }
 
 impl Library {
-    /// The directories, for an error message.
-    pub(crate) fn looked_in(&self) -> String {
+    /// The directories, separated by commas.
+    #[must_use]
+    pub fn directories(&self) -> String {
         let directories: Vec<String> = self.looked_in.iter().map(|path| path.display().to_string()).collect();
         directories.join(", ")
     }
@@ -234,6 +243,20 @@ mod tests {
         assert_eq!(found, lib.join("python3.12/dist-packages/nvidia/cu13/lib/libcublasLt.so.13"));
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn the_packages_of_the_python_in_the_path_are_looked_into() {
+        let root = tempfile::tempdir().expect("a directory");
+        let real = file(&root.path().join("opt/python/bin/python3.12"));
+        let packages = root.path().join("opt/python/lib/python3.12/site-packages/nvidia/cu13/lib");
+        let nvrtc = file(&packages.join("libnvrtc.so.13"));
+        let bin = root.path().join("bin");
+        std::fs::create_dir(&bin).expect("a directory");
+        std::os::unix::fs::symlink(real, bin.join("python3")).expect("a link");
+        let environment = Environment::with(&[("PATH", &bin)], root.path());
+        assert_eq!(environment.find(Kind::Nvrtc).found, nvrtc.canonicalize().ok());
+    }
+
     #[test]
     fn a_missing_library_names_the_places_and_the_driver_is_not_sought_among_wheels() {
         let root = tempfile::tempdir().expect("a directory");
@@ -243,7 +266,7 @@ mod tests {
         let nvrtc = environment.find(Kind::Nvrtc);
         assert_eq!(nvrtc.found, None);
         assert_eq!(nvrtc.looked_in[0], home.join("lib64"));
-        assert!(nvrtc.looked_in().contains("usr/local/cuda/lib64"));
+        assert!(nvrtc.directories().contains("usr/local/cuda/lib64"));
         let driver = environment.find(Kind::Driver);
         assert!(driver.looked_in.iter().all(|place| !place.starts_with(&home)));
         let there = file(&root.path().join("usr/lib64/libcuda.so.1"));

@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod floor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod kernels;
 pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
@@ -23,6 +24,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
         Command::Perplexity(arguments) => perplexity::run(&arguments),
         Command::Pull(arguments) => pull::run(&arguments),

@@ -65,7 +65,15 @@ pub(crate) fn run(arguments: &[&str]) -> Run {
 
 /// Runs the program with `input` on standard input.
 pub(crate) fn run_with_input(arguments: &[&str], input: &str) -> Run {
-    let mut command = command(arguments);
+    finish(&mut command(arguments), input)
+}
+
+/// Runs a prepared program with nothing on standard input.
+pub(crate) fn output(command: &mut Command) -> Run {
+    finish(command, "")
+}
+
+fn finish(command: &mut Command, input: &str) -> Run {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

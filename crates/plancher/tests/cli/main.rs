@@ -7,6 +7,7 @@ mod device;
 mod documents;
 mod generate;
 mod inspect;
+mod kernels;
 mod logits;
 mod stories;
 mod usage;

@@ -13,10 +13,10 @@ use crate::output::bytes;
 use crate::progress::Progress;
 use crate::{output, table};
 
-/// Show this machine, its measured memory bandwidth, and what Plancher would use
+/// Show this machine, its GPUs, what their memory does at best, and what Plancher would use
 ///
-/// Reading is what decoding does; the table's ceilings by working-set size and threads are what its speed is compared
-/// with. Measure on a quiet machine.
+/// Reading is what decoding does; the table's ceilings by working-set size are what its speed is compared with. Measure
+/// on a quiet machine. For GPUs it also says where the driver, NVRTC and cuBLASLt were looked for and what to install.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Most threads to measure with [default: one per physical core]
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         machine,
         bandwidth,
-        gpu: Gpu::look(),
+        gpu: Gpu::look(!arguments.no_bandwidth),
         would_use: WouldUse {
             backend: "cpu",
             threads: defaults.threads,
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 fn text(report: &Report) -> String {
     let mut fields: Vec<(&str, String)> = Vec::new();
-    let mut field = |name, value| fields.push((name, value));
+    let mut field = |name: &'static str, value: String| fields.push((name, value));
     let machine = &report.machine;
     let unknown = || "unknown".to_owned();
     field("plancher", format!("{} ({} {})", report.version, machine.system, machine.architecture));
@@ -92,8 +92,7 @@ fn text(report: &Report) -> String {
     field("memory", format!("{}, {} available", memory(machine.memory), memory(machine.available_memory)));
     field("memory nodes", machine.numa_nodes.to_string());
     field("huge pages", machine.huge_pages.clone().unwrap_or_else(unknown));
-    field("GPU driver", report.gpu.driver.describe());
-    field("NVRTC", report.gpu.nvrtc.describe());
+    report.gpu.describe(&mut field);
     let use_ = &report.would_use;
     field("would use", format!("{} backend, {} threads, {} kernels", use_.backend, use_.threads, use_.kernels));
     let mut out = table::fields(&fields);
@@ -101,7 +100,7 @@ fn text(report: &Report) -> String {
         out.push_str("\nMeasured bandwidth, GB/s (1e9 bytes a second):\n");
         out.push_str(&bandwidth_table(&report.bandwidth));
     }
-    out
+    out + &report.gpu.tables()
 }
 
 /// One row a working set, one column a kind of traffic and number of threads.
