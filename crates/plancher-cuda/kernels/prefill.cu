@@ -119,7 +119,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) prefill_append(
     const float* __restrict__ query_norm, // (HEAD_DIM), with QK_NORM
     const float* __restrict__ key_norm,   // (HEAD_DIM), with QK_NORM
     float epsilon) {
+#if PAIRS > 0
     __shared__ float heads[WARPS][HEAD_DIM];
+#endif
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 position = (u32)start + blockIdx.x;
     u64 block = block_table[position / KV_BLOCK];

@@ -35,7 +35,9 @@ mod graph;
 mod kernel;
 mod kv_cache;
 pub mod libraries;
+mod matmul;
 mod memory;
+mod prefill;
 mod telemetry;
 mod weights;
 
@@ -48,6 +50,8 @@ pub use event::{Event, device_milliseconds};
 pub use graph::Graph;
 pub use kernel::{Arguments, Kernel, Launch, Loader, Module};
 pub use kv_cache::{KvCache, PAGE};
+pub use matmul::{Matmul, MatmulChoice, Output, Product};
 pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use prefill::{DEFAULT_CHUNK, Prefill, PrefillLogits, Prefilled};
 pub use telemetry::Telemetry;
 pub use weights::{DeviceMatrix, DeviceWeights, Element, LayerWeights, LoadOptions, ROW_MULTIPLE, RopeTable, padded};

@@ -10,7 +10,14 @@ pub use family::{Expectation, Family};
 pub use sass::{Disassembler, Instructions};
 
 /// Every file of kernels, in the order in which they are shown.
-pub static CATALOGUE: &[&Family] = &[&crate::ceilings::BANDWIDTH, &crate::ceilings::LATENCY];
+pub static CATALOGUE: &[&Family] = &[
+    &crate::weights::FAMILY,
+    &crate::matmul::FAMILY,
+    &crate::prefill::ELEMENTWISE_FAMILY,
+    &crate::prefill::ATTENTION_FAMILY,
+    &crate::ceilings::BANDWIDTH,
+    &crate::ceilings::LATENCY,
+];
 
 /// The family called `name`.
 #[must_use]

@@ -76,6 +76,15 @@ impl KvCache {
         self.pool.sequences()
     }
 
+    /// Whether every block of every layer has room for [`PAGE`] positions of a model with this configuration.
+    pub(crate) fn is_for(&self, config: &ModelConfig) -> bool {
+        let blocks = self.pool.total();
+        let fits = |(layer, buffer): (&plancher_model::LayerConfig, &DeviceBuffer<u16>)| {
+            buffer.len() == blocks * 2 * PAGE * layer.kv_rows()
+        };
+        self.layers.len() == config.layers.len() && config.layers.iter().zip(&self.layers).all(fits)
+    }
+
     /// Bytes of the blocks that sequences hold now.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {

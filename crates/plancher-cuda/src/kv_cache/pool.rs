@@ -29,6 +29,10 @@ impl BlockPool {
         self.blocks_each
     }
 
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
     pub(super) fn used(&self) -> usize {
         self.total - self.free.len()
     }

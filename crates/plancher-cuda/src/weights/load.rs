@@ -3,7 +3,7 @@
 use plancher_model::{DType, LayerTensor, ModelConfig, TensorKey, Weights};
 
 use super::convert::{self, TooLarge};
-use super::{DeviceMatrix, Element, SOURCE, padded};
+use super::{DeviceMatrix, Element, FAMILY, padded};
 use crate::kernel::Loader;
 use crate::{Arguments, CudaError, Device, DeviceBuffer, Kernel, Launch, PinnedBuffer, Result};
 
@@ -116,7 +116,7 @@ impl<'a> MatrixLoader<'a> {
         dummy: plancher_model::DummyTensor,
     ) -> Result<(), Failure> {
         if self.random.is_none() {
-            self.random = Some(loader.kernel(SOURCE, &self.element.constants(), "fill_random")?);
+            self.random = Some(loader.kernel(FAMILY.source, &self.element.constants(), "fill_random")?);
         }
         let Some(kernel) = &self.random else { return Ok(()) };
         let arguments = Arguments::new()

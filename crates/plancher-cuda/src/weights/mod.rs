@@ -17,10 +17,18 @@ pub use matrix::{DeviceMatrix, Element, ROW_MULTIPLE, padded};
 
 use self::load::{Failure, MatrixLoader, Stack};
 use self::stacked::stacked_bias;
-use crate::{Arguments, Compiler, CudaError, Device, DeviceBuffer, Launch, Loader, Result, Source};
+use crate::catalogue::{Expectation, Family};
+use crate::{Architecture, Arguments, Compiler, CudaError, Device, DeviceBuffer, Launch, Loader, Result, Source};
 
 /// Random matrices and rotary tables, made on the device.
-pub(crate) const SOURCE: Source = Source { name: "weights", text: include_str!("../../kernels/weights.cu") };
+pub(crate) static FAMILY: Family = Family {
+    source: Source { name: "weights", text: include_str!("../../kernels/weights.cu") },
+    purpose: "random weights of a dummy model, rotary tables",
+    architectures: &Architecture::ALL,
+    spill_budget: 0,
+    expected: &[Expectation::new("fill_random", 80, "STG.E.128")],
+    specializations: || [Element::Bf16, Element::F16].map(|element| (element.name(), element.constants())).into(),
+};
 
 /// The weights of one layer. Biases of stacked matrices are stacked alike, zeros where a part has none; norms have
 /// `norm_offset` added.
@@ -69,27 +77,27 @@ pub struct RopeTable {
     pub table: DeviceBuffer<f32>,
 }
 
-/// A whole model on the device.
+/// A whole model on the device; immutable, so that the kernels made for it can rely on its shapes.
 #[derive(Debug)]
 pub struct DeviceWeights {
     /// The normalised configuration.
-    pub config: ModelConfig,
+    pub(crate) config: ModelConfig,
     /// The type of the matrices' elements, of keys and values, and of everything that is multiplied with them.
-    pub element: Element,
+    pub(crate) element: Element,
     /// `(vocab_size, hidden_size)`.
-    pub embedding: DeviceMatrix,
+    pub(crate) embedding: DeviceMatrix,
     /// `(vocab_size, hidden_size)`; nothing when it is the embedding ([`DeviceWeights::head`] resolves it).
-    pub own_head: Option<DeviceMatrix>,
+    pub(crate) own_head: Option<DeviceMatrix>,
     /// `(hidden_size)`.
-    pub output_norm: DeviceBuffer<f32>,
+    pub(crate) output_norm: DeviceBuffer<f32>,
     /// By index of `config.ropes`.
-    pub ropes: Vec<RopeTable>,
+    pub(crate) ropes: Vec<RopeTable>,
     /// First to last.
-    pub layers: Vec<LayerWeights>,
+    pub(crate) layers: Vec<LayerWeights>,
     /// Bytes of all matrices, vectors and tables on the device.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// One line for the user when stored types were converted: from what to what.
-    pub note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 /// How to load.
@@ -208,6 +216,36 @@ impl DeviceWeights {
         })
     }
 
+    /// The normalised configuration.
+    #[must_use]
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The type of the matrices' elements, of keys and values, and of everything that is multiplied with them.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Bytes of all matrices, vectors and tables on the device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// One line for the user when stored types were converted: from what to what.
+    #[must_use]
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Positions that the rotary tables cover.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.ropes.iter().map(|rope| rope.positions).min().unwrap_or(usize::MAX)
+    }
+
     /// The head: `(vocab_size, hidden_size)`.
     #[must_use]
     pub fn head(&self) -> &DeviceMatrix {
@@ -278,7 +316,7 @@ fn rope_table(
     let entries = entries.ok_or_else(too_long)?;
     let count = u32::try_from(positions).map_err(|_| too_long())?;
     let table = DeviceBuffer::uninitialized(&device, 2 * entries)?;
-    let kernel = loader.kernel(SOURCE, &element.constants(), "rope_table")?;
+    let kernel = loader.kernel(FAMILY.source, &element.constants(), "rope_table")?;
     let arguments = Arguments::new()
         .buffer(&table)
         .buffer(&frequencies)
