@@ -1,5 +1,5 @@
 //! How fast a model decodes beside what its workers can read: tokens/s, GB/s and the fraction of the read ceiling, at
-//! one or more depths, with prefill on the way; and where one token's time goes.
+//! one or more depths, with prefill on the way; and where the time of one token and of one chunk of the prompt goes.
 //!
 //! `decode_speed MODEL [threads] [tokens] [depth,depth,…]`
 
@@ -44,6 +44,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let began = Instant::now();
             executor.prefill(&prompt, LogitsOf::Last, &mut |_| true)?;
             println!("  prefill {depth}: {:.1} tokens/s", depth as f64 / began.elapsed().as_secs_f64());
+            executor.truncate(0);
+            let chunk = &prompt[..depth.min(executor.prefill_chunk())];
+            if chunk.len() > 1 {
+                let mut fastest = executor.prefill_traced(chunk)?.1;
+                for _ in 0..4 {
+                    executor.truncate(0);
+                    let trace = executor.prefill_traced(chunk)?.1;
+                    fastest = if trace.duration < fastest.duration { trace } else { fastest };
+                }
+                summarize(&fastest);
+            }
+            executor.truncate(0);
+            let began = Instant::now();
+            executor.prefill(&prompt, LogitsOf::Last, &mut |_| true)?;
+            println!("  prefill {depth} again: {:.1} tokens/s", depth as f64 / began.elapsed().as_secs_f64());
         }
         for i in 0..4 {
             executor.decode(token(i))?;
@@ -81,7 +96,7 @@ fn report(executor: &Executor, depth: usize, mut times: Vec<Duration>, ceiling: 
 fn summarize(trace: &StepTrace) {
     let workers = trace.events.iter().map(|event| event.worker).max().map_or(0, |last| last + 1);
     println!(
-        "  one traced token: {:.0} us; microseconds a worker, and GB/s while computing:",
+        "  one traced step: {:.0} us; microseconds a worker, and GB/s while computing:",
         trace.duration.as_secs_f64() * 1e6
     );
     let mut classes = BTreeMap::<String, (f64, f64, usize)>::new();

@@ -1,10 +1,14 @@
-//! Elementwise work on activations: norms, sums, rotary embedding.
+//! Elementwise work on activations: norms, sums, rotary embedding. Inlined always, so that
+//! [`crate::kernels::Kernels::vectorized`] compiles them for its instruction set.
+
+#![expect(clippy::inline_always, reason = "a call would be compiled for the plainest machine")]
 
 use plancher_model::{Rope, RopeLayout};
 
 /// Partial sums kept side by side, so that sums vectorise and their order is fixed.
 const LANES: usize = 16;
 
+#[inline(always)]
 fn sum_of_squares(x: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let chunks = x.chunks_exact(LANES);
@@ -17,11 +21,13 @@ fn sum_of_squares(x: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
+#[inline(always)]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt()
 }
 
 /// `out = x / rms(x) * weight`.
+#[inline(always)]
 pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let factor = inverse_rms(x, eps);
     for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
@@ -30,6 +36,7 @@ pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 }
 
 /// `x = x / rms(x) * weight`.
+#[inline(always)]
 pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
     let factor = inverse_rms(x, eps);
     for (v, w) in x.iter_mut().zip(weight) {
@@ -38,6 +45,7 @@ pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
 }
 
 /// `hidden += delta / rms(delta) * weight`.
+#[inline(always)]
 pub(crate) fn add_normed(hidden: &mut [f32], delta: &[f32], weight: &[f32], eps: f32) {
     let factor = inverse_rms(delta, eps);
     for ((h, d), w) in hidden.iter_mut().zip(delta).zip(weight) {
@@ -46,6 +54,7 @@ pub(crate) fn add_normed(hidden: &mut [f32], delta: &[f32], weight: &[f32], eps:
 }
 
 /// `x += y`.
+#[inline(always)]
 pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
@@ -76,6 +85,7 @@ impl RopeTable {
     }
 
     /// Rotates one head by the `index`-th position of the table.
+    #[inline(always)]
     pub(crate) fn rotate(&self, layout: RopeLayout, index: usize, head: &mut [f32]) {
         let pairs = index * self.pairs..(index + 1) * self.pairs;
         let turns = self.cosines[pairs.clone()].iter().zip(&self.sines[pairs]);

@@ -6,9 +6,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{argmax, executor, golden, options, prefill_all, relative_error, shared};
-use plancher_cpu::kernels::{Kernels, TILE_ROWS};
+use plancher_cpu::kernels::{Isa, Kernels, TILE_ROWS};
 use plancher_cpu::{CpuError, Executor, LogitsOf, Options};
-use plancher_model::Model;
+use plancher_model::testing::convert_to_gguf;
+use plancher_model::{DType, Model};
 use plancher_program::{Interpreter, Phase, Target, lower, schedule};
 
 const TOKENS: [u32; 40] = {
@@ -67,6 +68,29 @@ fn five_workers_make_progress_on_any_machine() {
     assert!(relative_error(&session(&mut five), &session(&mut one)) < 1e-3);
 }
 
+/// 160 feed-forward rows are ten tiles: one worker hands its rows on in the form that the next product reads, two and
+/// more have borders inside a block of 32 columns and must not.
+#[test]
+fn quantised_prompts_agree_with_decoding_however_inputs_are_prepared() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.gguf");
+    for name in ["qwen2-bias", "gemma3"] {
+        std::fs::write(&path, convert_to_gguf(&golden(name), DType::Q8_0).finish()).unwrap();
+        for kernels in Isa::ALL.into_iter().filter_map(|isa| Kernels::with_isa(isa).ok()) {
+            for threads in [1, 2, 3] {
+                let options = Options { kernels: Some(kernels), prefill_chunk: 15, ..options(threads) };
+                let mut executor = executor(&path, &options);
+                let prefilled = prefill_all(&mut executor, &TOKENS);
+                executor.truncate(0);
+                let decoded: Vec<f32> =
+                    TOKENS.iter().flat_map(|&token| executor.decode(token).unwrap().to_vec()).collect();
+                let error = relative_error(&prefilled, &decoded);
+                assert!(error < 1e-2, "{name}, {}, {threads} workers: {error:.2e}", kernels.isa());
+            }
+        }
+    }
+}
+
 #[test]
 fn prefill_stops_when_told_to_and_keeps_what_was_done() {
     let options = Options { prefill_chunk: 8, ..options(2) };
@@ -98,6 +122,19 @@ fn options_out_of_range_are_named() {
     }
     let options = Options { threads: 100_000, ..Options::default() };
     assert!(Executor::new(&model, &options, &|_, _| ()).is_err());
+}
+
+#[test]
+fn a_trace_of_a_prompt_has_every_instruction_too() {
+    let mut executor = executor(&golden("llama-gqa-tied"), &options(2));
+    let plain = executor.prefill(&TOKENS, LogitsOf::Last, &mut |_| true).unwrap().to_vec();
+    executor.truncate(0);
+    let bytes = executor.weight_bytes();
+    let (logits, trace) = executor.prefill_traced(&TOKENS).unwrap();
+    assert!(plain == logits);
+    assert_eq!(trace.events.iter().map(|event| event.weight_bytes as u64).sum::<u64>(), bytes);
+    assert!(trace.events.iter().all(|event| event.start <= event.end && event.end <= trace.duration));
+    assert_eq!(executor.position(), TOKENS.len());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! combination of what the workers have gathered.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use plancher_model::LayerConfig;
 use plancher_program::Phase;
 
@@ -20,34 +21,41 @@ impl Worker<'_> {
     /// Norms and rotates the heads of one position in place. `index` counts from the step's first position.
     fn rotate(&self, layer: usize, index: usize, heads: &mut [f32], norm: Option<&[f32]>) {
         let config = self.layer(layer);
-        for head in heads.chunks_exact_mut(config.head_dim) {
-            if let Some(norm) = norm {
-                vector::rms_norm_in_place(head, norm, self.context.config.norm_eps);
+        self.context.kernels.vectorized(|| {
+            for head in heads.chunks_exact_mut(config.head_dim) {
+                if let Some(norm) = norm {
+                    vector::rms_norm_in_place(head, norm, self.context.config.norm_eps);
+                }
+                if let Some(rope) = config.rope {
+                    self.context.ropes[rope].rotate(self.context.config.ropes[rope].layout, index, head);
+                }
             }
-            if let Some(rope) = config.rope {
-                self.context.ropes[rope].rotate(self.context.config.ropes[rope].layout, index, head);
-            }
-        }
+        });
     }
 
     /// Writes keys (normed and rotated already) and values of one position, `(n_kv_heads, head_dim)`, to the cache.
-    fn store(&self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
+    /// `halves` is working memory.
+    fn store(&self, layer: usize, position: usize, keys: &[f32], values: &[f32], halves: &mut Vec<f16>) {
         let n = self.layer(layer).head_dim;
-        let heads = keys.chunks_exact(n).zip(values.chunks_exact(n));
+        halves.resize(keys.len() + values.len(), f16::ZERO);
+        let (rounded_keys, rounded_values) = halves.split_at_mut(keys.len());
+        rounded_keys.convert_from_f32_slice(keys);
+        rounded_values.convert_from_f32_slice(values);
+        let heads = rounded_keys.chunks_exact(n).zip(rounded_values.chunks_exact(n));
         let (chunk_index, slot) = (position / KV_CHUNK, position % KV_CHUNK);
         for (head, (keys, values)) in heads.enumerate() {
             let chunk = self.context.cache.chunk(layer, head, chunk_index);
             for (i, (&key, &value)) in keys.iter().zip(values).enumerate() {
                 // SAFETY: both are inside the chunk, which only this worker touches in this instruction.
                 unsafe {
-                    *chunk.keys.add(i * KV_CHUNK + slot) = f16::from_f32(key);
-                    *chunk.values.add(slot * n + i) = f16::from_f32(value);
+                    *chunk.keys.add(i * KV_CHUNK + slot) = key;
+                    *chunk.values.add(slot * n + i) = value;
                 }
             }
         }
     }
 
-    pub(super) fn append_chunk(&self, layer: usize) {
+    pub(super) fn append_chunk(&self, layer: usize, scratch: &mut Scratch) {
         let (context, buffers) = (self.context, &self.own.buffers);
         let config = self.layer(layer);
         let vectors = &context.vectors.layers[layer];
@@ -66,7 +74,7 @@ impl Worker<'_> {
             };
             self.rotate(layer, t, queries, vectors.query_norm.as_deref());
             self.rotate(layer, t, keys, vectors.key_norm.as_deref());
-            self.store(layer, position, keys, values);
+            self.store(layer, position, keys, values, &mut scratch.halves);
         }
     }
 
@@ -87,7 +95,7 @@ impl Worker<'_> {
             scratch.floats.clear();
             scratch.floats.extend_from_slice(keys);
             self.rotate(layer, 0, &mut scratch.floats, vectors.key_norm.as_deref());
-            self.store(layer, position, &scratch.floats, values);
+            self.store(layer, position, &scratch.floats, values, &mut scratch.halves);
         }
         scratch.floats.clear();
         scratch.floats.extend_from_slice(queries);
@@ -105,11 +113,14 @@ impl Worker<'_> {
             let heads = head * group..(head + 1) * group;
             let state = &mut scratch.attention;
             state.start(group, n).copy_from_slice(&scratch.floats[heads.start * n..heads.end * n]);
-            for chunk in (own_first..=position / KV_CHUNK).step_by(workers) {
+            let chunks = (own_first..=position / KV_CHUNK).step_by(workers);
+            let visible = |_: usize, chunk: usize| {
                 let base = chunk * KV_CHUNK;
-                let visible = first.saturating_sub(base)..(position + 1 - base).min(KV_CHUNK);
-                // SAFETY: the chunk is this worker's own.
-                unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), |_| visible.clone()) };
+                first.saturating_sub(base)..(position + 1 - base).min(KV_CHUNK)
+            };
+            // SAFETY: the chunks are this worker's own.
+            unsafe {
+                state.attend(context.kernels, chunks, |chunk| context.cache.chunk(layer, head, chunk), visible);
             }
             for (row, head) in heads.enumerate() {
                 // SAFETY: this worker's part of the partials is its own.
@@ -182,15 +193,15 @@ impl Worker<'_> {
         }
         let first_visible = |position: usize| config.window.map_or(0, |window| (position + 1).saturating_sub(window));
         let (first, last) = (context.position + start, context.position + start + count - 1);
-        for chunk in first_visible(first) / KV_CHUNK..=last / KV_CHUNK {
-            let base = chunk * KV_CHUNK;
-            let visible = |row: usize| {
-                let position = first + row / group;
-                let end = (position + 1).saturating_sub(base).min(KV_CHUNK);
-                first_visible(position).saturating_sub(base).min(end)..end
-            };
-            // SAFETY: nobody writes the cache of this layer in this instruction; appends came before.
-            unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), visible) };
+        let visible = |row: usize, chunk: usize| {
+            let (position, base) = (first + row / group, chunk * KV_CHUNK);
+            let end = (position + 1).saturating_sub(base).min(KV_CHUNK);
+            first_visible(position).saturating_sub(base).min(end)..end
+        };
+        let chunks = first_visible(first) / KV_CHUNK..=last / KV_CHUNK;
+        // SAFETY: nobody writes the cache of this layer in this instruction; appends came before.
+        unsafe {
+            state.attend(context.kernels, chunks, |chunk| context.cache.chunk(layer, head, chunk), visible);
         }
         for t in 0..count {
             for g in 0..group {

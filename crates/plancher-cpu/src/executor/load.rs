@@ -39,7 +39,7 @@ impl Default for Options {
         Self {
             threads: physical_cores(),
             context: 4096,
-            prefill_chunk: 256,
+            prefill_chunk: 512,
             kernels: None,
             spin: Duration::from_micros(100),
             wait_limit: Duration::from_mins(1),
@@ -82,7 +82,7 @@ impl Executor {
         let mut pool = Pool::new(options.threads, options.spin)?;
         let streams = pack(&mut pool, &decode_program, model, kernels, progress)?;
         let vectors = Vectors::new(config, &model.weights)?;
-        let decode = Plan::new(&decode_program, &vectors, 1)?;
+        let decode = Plan::new(&decode_program, &vectors, 1, kernels)?;
         Ok(Self {
             vectors,
             cache: KvCache::new(config, options.threads)?,
@@ -108,10 +108,11 @@ pub(super) fn prefill_plan<'a>(
     program: &Program,
     vectors: &Vectors,
     positions: usize,
+    kernels: Kernels,
 ) -> Result<&'a mut Plan, CpuError> {
     match slot {
         Some(plan) => Ok(plan),
-        None => Ok(slot.insert(Plan::new(program, vectors, positions)?)),
+        None => Ok(slot.insert(Plan::new(program, vectors, positions, kernels)?)),
     }
 }
 

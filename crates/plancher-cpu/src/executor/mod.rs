@@ -168,18 +168,48 @@ impl Executor {
     /// # Panics
     /// As for [`Executor::decode`].
     pub fn decode_traced(&mut self, token: u32) -> Result<(&[f32], StepTrace), CpuError> {
-        self.assert_fits(&[token]);
+        self.step_traced(&[token])
+    }
+
+    /// As [`Executor::prefill`] of one chunk with the logits of its last position, and tells what every worker did
+    /// when.
+    ///
+    /// # Errors
+    /// As for [`Executor::prefill`].
+    ///
+    /// # Panics
+    /// As for [`Executor::prefill`]; when there are fewer than two tokens or more than a chunk holds.
+    pub fn prefill_traced(&mut self, tokens: &[u32]) -> Result<(&[f32], StepTrace), CpuError> {
+        let most = self.options.prefill_chunk;
+        assert!((2..=most).contains(&tokens.len()), "{} tokens are not between 2 and {most}", tokens.len());
+        self.step_traced(tokens)
+    }
+
+    /// Positions that prefill computes at a time.
+    #[must_use]
+    pub fn prefill_chunk(&self) -> usize {
+        self.options.prefill_chunk
+    }
+
+    fn step_traced(&mut self, tokens: &[u32]) -> Result<(&[f32], StepTrace), CpuError> {
+        self.assert_fits(tokens);
         let vocab = self.vocab_size();
         self.logits.resize(vocab, 0.0);
         let out = Logits::Last(self.logits.as_mut_ptr());
+        let phase = phase_of(tokens);
         let began = Instant::now();
-        self.run::<true>(Phase::Decode, &[token], out)?;
+        self.run::<true>(phase, tokens, out)?;
         let duration = began.elapsed();
+        let plan = match phase {
+            Phase::Decode => Some(&self.decode),
+            Phase::Prefill => self.prefill.as_ref(),
+        };
         let mut events = Vec::new();
-        for (worker, (scratch, plan)) in self.scratches.iter().zip(&self.decode.workers).enumerate() {
+        for (worker, scratch) in self.scratches.iter().enumerate() {
+            let Some(plan) = plan else { continue };
             let scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
-            let recorded = scratch.events.iter().zip(&plan.steps);
-            events.extend(recorded.map(|(event, step)| event.resolve(began, worker, step, &self.decode.counter_names)));
+            let recorded = scratch.events.iter().zip(&plan.workers[worker].steps);
+            events.extend(recorded.map(|(event, step)| event.resolve(began, worker, step, &plan.counter_names)));
         }
         Ok((&self.logits, StepTrace { events, duration }))
     }
@@ -213,8 +243,7 @@ impl Executor {
     }
 
     fn append(&mut self, tokens: &[u32], logits: Logits) -> Result<(), CpuError> {
-        let phase = if tokens.len() == 1 { Phase::Decode } else { Phase::Prefill };
-        self.run::<false>(phase, tokens, logits)
+        self.run::<false>(phase_of(tokens), tokens, logits)
     }
 
     /// Performs one step on all workers.
@@ -226,8 +255,8 @@ impl Executor {
         let plan = match phase {
             Phase::Decode => &mut self.decode,
             Phase::Prefill => {
-                let positions = self.options.prefill_chunk;
-                load::prefill_plan(&mut self.prefill, &self.prefill_program, &self.vectors, positions)?
+                let (positions, kernels) = (self.options.prefill_chunk, self.kernels);
+                load::prefill_plan(&mut self.prefill, &self.prefill_program, &self.vectors, positions, kernels)?
             }
         };
         let context = StepContext {
@@ -263,4 +292,9 @@ impl Executor {
         self.position += tokens.len();
         Ok(())
     }
+}
+
+/// Which program appends `tokens`.
+fn phase_of(tokens: &[u32]) -> Phase {
+    if tokens.len() == 1 { Phase::Decode } else { Phase::Prefill }
 }

@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use plancher_model::{DType, TensorKey};
-use plancher_program::{BufferRole, Operation, Program, Segment, Vectors};
+use plancher_program::{BufferRole, Operation, Phase, Program, Segment, Vectors};
 
+use crate::kernels::{CHUNK_BLOCK, Kernels, SharedChunks};
 use crate::sync::{Counters, Machine};
 use crate::{HugeBuffer, OutOfMemory};
 
@@ -23,6 +24,10 @@ pub(super) struct Step {
     pub(super) signals: Vec<usize>,
     /// Where in the stream the weights consumed next start.
     pub(super) ahead: usize,
+    /// Its input is in [`SharedChunks`], in the memory of the buffer that it reads.
+    pub(super) takes_chunks: bool,
+    /// Its result goes to [`SharedChunks`], in the memory of the buffer that it writes.
+    pub(super) leaves_chunks: bool,
 }
 
 /// Rows of one matrix in the worker's stream.
@@ -74,7 +79,12 @@ pub(super) struct WorkerPlan {
 
 impl Plan {
     /// Resolves `program`, with room for `positions` positions in its buffers.
-    pub(super) fn new(program: &Program, vectors: &Vectors, positions: usize) -> Result<Self, OutOfMemory> {
+    pub(super) fn new(
+        program: &Program,
+        vectors: &Vectors,
+        positions: usize,
+        kernels: Kernels,
+    ) -> Result<Self, OutOfMemory> {
         let too_large = OutOfMemory { bytes: usize::MAX };
         let mut starts = Vec::with_capacity(program.buffers.len());
         let mut end = 0_usize;
@@ -83,7 +93,10 @@ impl Plan {
             // Caches have their own memory; logits go where the caller wants them.
             let elements =
                 if matches!(buffer.role, BufferRole::Cache(_) | BufferRole::Logits) { 0 } else { buffer.elements };
-            let bytes = elements.checked_mul(positions).and_then(|n| n.checked_mul(size_of::<f32>()));
+            let floats = elements.checked_mul(positions).and_then(|n| n.checked_mul(size_of::<f32>()));
+            // Where a row is short, chunks are larger than the elements.
+            let chunks = SharedChunks::bytes(positions, elements);
+            let bytes = floats.and_then(|floats| Some(floats.max(chunks?)));
             end = bytes.and_then(|n| n.checked_next_multiple_of(ALIGN)?.checked_add(end)).ok_or(too_large)?;
         }
         let memory = HugeBuffer::new(end)?;
@@ -106,9 +119,12 @@ impl Plan {
             activation: start(BufferRole::Activation, worker),
             delta: start(BufferRole::Delta, worker),
         };
-        let workers = (0..program.workers.len())
+        let mut workers: Vec<WorkerPlan> = (0..program.workers.len())
             .map(|worker| WorkerPlan { steps: steps(program, worker, vectors), buffers: bind(worker) })
             .collect();
+        if program.target.phase == Phase::Prefill {
+            share_inputs(&mut workers, kernels);
+        }
         Ok(Self {
             counters: Counters::new(&totals(program), 0),
             generation: 0,
@@ -116,6 +132,29 @@ impl Plan {
             counter_names: program.counters.iter().map(|counter| counter.name.clone()).collect(),
             _memory: memory,
         })
+    }
+}
+
+/// Finds the instructions whose result can be left in the form that the next one reads, for all workers at once,
+/// instead of every worker preparing all of it for itself.
+fn share_inputs(workers: &mut [WorkerPlan], kernels: Kernels) {
+    for place in 1..workers[0].steps.len() {
+        let able = workers.iter().all(|worker| {
+            let (from, to) = (&worker.steps[place - 1], &worker.steps[place]);
+            let pair = match (&from.operation, &to.operation) {
+                (Operation::AddNormalize { .. }, Operation::QueryKeyValue { .. } | Operation::GateUp { .. }) => true,
+                // Columns that share a scale must come from one worker.
+                (Operation::GateUp { .. }, Operation::Down { .. }) => {
+                    from.pieces.first().is_none_or(|piece| piece.rows.start.is_multiple_of(CHUNK_BLOCK))
+                }
+                _ => false,
+            };
+            pair && to.dtypes.iter().all(|&dtype| kernels.reads_chunks(dtype))
+        });
+        for worker in workers.iter_mut().filter(|_| able) {
+            worker.steps[place - 1].leaves_chunks = true;
+            worker.steps[place].takes_chunks = true;
+        }
     }
 }
 
@@ -142,6 +181,8 @@ fn steps(program: &Program, worker: usize, vectors: &Vectors) -> Vec<Step> {
             waits: instruction.waits.iter().map(|wait| (wait.counter.0, wait.value)).collect(),
             signals: instruction.signals.iter().map(|signal| signal.0).collect(),
             ahead,
+            takes_chunks: false,
+            leaves_chunks: false,
             pieces,
         });
         ahead = segments.last().map_or(ahead, |segment| segment.offset + segment.bytes);

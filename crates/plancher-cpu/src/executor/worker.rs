@@ -57,6 +57,8 @@ pub(super) struct Scratch {
     /// Up rows, `(tokens, rows of this worker)`; rotated queries; attention rows.
     pub(super) floats: Vec<f32>,
     pub(super) attention: crate::attention::State,
+    /// Keys and values of one position on their way to the cache.
+    pub(super) halves: Vec<half::f16>,
     pub(super) events: Vec<Event>,
 }
 
@@ -131,9 +133,9 @@ impl Worker<'_> {
     fn perform(&self, step: &Step, scratch: &mut Scratch) {
         match step.operation {
             Operation::Embed => self.embed(),
-            Operation::AddNormalize { layer, feed_forward } => self.add_normalize(layer, feed_forward),
+            Operation::AddNormalize { layer, feed_forward } => self.add_normalize(step, layer, feed_forward, scratch),
             Operation::QueryKeyValue { .. } => self.query_key_value(step, scratch),
-            Operation::Append { layer } => self.append_chunk(layer),
+            Operation::Append { layer } => self.append_chunk(layer, scratch),
             Operation::Attention { layer } if self.context.phase == Phase::Decode => {
                 self.decode_attention(layer, scratch);
             }

@@ -6,7 +6,7 @@ use plancher_model::DType;
 pub(super) const CHUNK: usize = 256;
 
 /// Elements that share a scale after rounding to 8 bits.
-pub(super) const BLOCK: usize = 32;
+pub const BLOCK: usize = 32;
 
 /// [`CHUNK`] columns of one token rounded to 8 bits: `x[i] ~ quants[i] * scales[i / 32]`.
 #[derive(Clone, Debug)]
@@ -48,6 +48,60 @@ impl FloatChunk {
 #[repr(C, align(64))]
 pub(super) struct BrainChunk(pub(super) [u16; CHUNK]);
 
+/// Chunks in 8 bits, `(chunks of 256 columns, tokens)`, in memory that several workers fill, each its own tokens or
+/// columns, so that what many read is prepared once.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedChunks {
+    start: *mut IntegerChunk,
+    tokens: usize,
+    columns: usize,
+}
+
+// SAFETY: a pointer with a shape; everything that follows it is unsafe and states who may touch what when.
+unsafe impl Send for SharedChunks {}
+// SAFETY: as above.
+unsafe impl Sync for SharedChunks {}
+
+impl SharedChunks {
+    /// Bytes of the chunks of `tokens` tokens; `None` when that overflows.
+    #[must_use]
+    pub fn bytes(tokens: usize, columns: usize) -> Option<usize> {
+        columns.div_ceil(CHUNK).checked_mul(tokens)?.checked_mul(size_of::<IntegerChunk>())
+    }
+
+    /// Chunks at `start`.
+    ///
+    /// # Safety
+    /// `start` is aligned to 64 bytes and valid for [`SharedChunks::bytes`] initialised bytes as long as the result
+    /// and inputs made of it are used.
+    #[must_use]
+    pub unsafe fn new(start: *mut u8, tokens: usize, columns: usize) -> Self {
+        Self { start: start.cast(), tokens, columns }
+    }
+
+    /// Takes over block 0 of `from` as the 32 columns of `token` from `column` on.
+    ///
+    /// # Safety
+    /// `token` and `column`, a multiple of 32, exist, and nobody else touches these columns of the token meanwhile.
+    #[inline]
+    pub(super) unsafe fn set_block(self, token: usize, column: usize, from: &IntegerChunk) {
+        let block = column % CHUNK / BLOCK;
+        // SAFETY: the chunk exists, and a chunk has eight blocks. Other blocks of it may be somebody else's: no
+        // reference to the whole is made.
+        unsafe {
+            let chunk = self.start.add(column / CHUNK * self.tokens + token);
+            let quants = (&raw mut (*chunk).quants).cast::<[i8; BLOCK]>();
+            quants.add(block).write(from.quants.as_chunks::<BLOCK>().0[0]);
+            let negative_sums = (&raw mut (*chunk).negative_sums).cast::<[i32; 2]>();
+            negative_sums.add(block).write([from.negative_sums[0], from.negative_sums[1]]);
+            (&raw mut (*chunk).scales).cast::<f32>().add(block).write(from.scales[0]);
+            (&raw mut (*chunk).scaled_sums).cast::<f32>().add(block).write(from.scaled_sums[0]);
+            let halves = (&raw mut (*chunk).scaled_half_sums).cast::<[f32; 2]>();
+            halves.add(block).write([from.scaled_half_sums[0], from.scaled_half_sums[1]]);
+        }
+    }
+}
+
 /// Input rows in the forms that products with the weights at hand want: f32, or 8 bits per block of 32. Both are stored
 /// `[chunk of 256 columns][token]`, so that a chunk of all tokens is contiguous. Where AMX multiplies, bf16 alone.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +110,8 @@ pub struct Input {
     pub(super) columns: usize,
     pub(super) floats: Vec<FloatChunk>,
     pub(super) integers: Vec<IntegerChunk>,
+    /// In the place of `integers` where others have prepared them.
+    shared: Option<SharedChunks>,
     /// For AMX: `[chunk][part][token]`, tokens padded to whole tiles.
     pub(super) parts: Vec<BrainChunk>,
 }
@@ -73,6 +129,27 @@ impl Input {
         self.columns
     }
 
+    /// Makes `chunks` the input.
+    ///
+    /// # Safety
+    /// All of `chunks` has been prepared, and nobody writes it as long as this is the input.
+    pub unsafe fn share(&mut self, chunks: SharedChunks) {
+        (self.tokens, self.columns) = (chunks.tokens, chunks.columns);
+        self.floats.clear();
+        self.parts.clear();
+        self.shared = Some(chunks);
+    }
+
+    /// The form in 8 bits, `(chunks, tokens)`; empty where it was not prepared.
+    #[inline]
+    pub(super) fn integers(&self) -> &[IntegerChunk] {
+        match self.shared {
+            // SAFETY: the promises of `SharedChunks::new` and `share`.
+            Some(shared) => unsafe { std::slice::from_raw_parts(shared.start, self.chunks() * self.tokens) },
+            None => &self.integers,
+        }
+    }
+
     pub(super) fn chunks(&self) -> usize {
         self.columns.div_ceil(CHUNK)
     }
@@ -86,6 +163,7 @@ impl Input {
         self.integers.resize(if integers { chunks } else { 0 }, IntegerChunk::ZERO);
         self.floats.resize(if floats { chunks } else { 0 }, FloatChunk::ZERO);
         self.parts.clear();
+        self.shared = None;
     }
 
     /// Sets the shape and makes room for `parts` parts of every chunk of `padded` tokens, and for no other form.
@@ -94,6 +172,7 @@ impl Input {
         (self.tokens, self.columns) = (tokens, columns);
         self.floats.clear();
         self.integers.clear();
+        self.shared = None;
         self.parts.resize(self.chunks() * parts * padded, BrainChunk([0; CHUNK]));
     }
 
@@ -103,7 +182,7 @@ impl Input {
         if !self.parts.is_empty() {
             return super::amx::is_prepared(dtype, self);
         }
-        let form = if dtype.is_quantized() { self.integers.len() } else { self.floats.len() };
+        let form = if dtype.is_quantized() { self.integers().len() } else { self.floats.len() };
         form == self.chunks() * self.tokens
     }
 }

@@ -23,9 +23,9 @@ mod vector;
 
 use plancher_model::DType;
 
-pub use attention::{ATTENTION_CHUNK, AttentionRows};
+pub use attention::{ATTENTION_CHUNK, ATTENTION_SPAN, AttentionChunk, AttentionRows};
 pub use exponential::exponential;
-pub use input::Input;
+pub use input::{BLOCK as CHUNK_BLOCK, Input, SharedChunks};
 pub use isa::{Isa, IsaError};
 pub use layout::TILE_ROWS;
 pub use vector::Gate;
@@ -58,6 +58,35 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::prepare(x, input) },
             _ => scalar::prepare(x, input),
+        }
+    }
+
+    /// Whether products of many tokens with weights of `dtype` read 8-bit chunks, so that inputs can be shared.
+    #[must_use]
+    pub fn reads_chunks(&self, dtype: DType) -> bool {
+        // The tile unit reads another form, which is not made for sharing.
+        self.isa != Isa::Amx && dtype.is_quantized()
+    }
+
+    /// Prepares `x` as columns `column ..` of `token`.
+    ///
+    /// # Panics
+    /// When `column` or the length of `x` is not a multiple of 32.
+    ///
+    /// # Safety
+    /// The token and the columns exist in `chunks`, and nobody else touches them meanwhile.
+    pub unsafe fn prepare_shared(&self, x: &[f32], chunks: SharedChunks, token: usize, column: usize) {
+        let (blocks, rest) = x.as_chunks();
+        assert!(rest.is_empty() && column.is_multiple_of(input::BLOCK), "{} columns from {column} on", x.len());
+        // SAFETY: the caller's promises; an instruction set that the machine lacks cannot be constructed.
+        unsafe {
+            match self.isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 | Isa::Amx => avx512::prepare_shared(blocks, chunks, token, column),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => avx2::prepare_shared(blocks, chunks, token, column),
+                _ => scalar::prepare_shared(blocks, chunks, token, column),
+            }
         }
     }
 

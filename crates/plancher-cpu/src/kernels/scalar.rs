@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 use plancher_model::DType;
 
-use super::input::{BLOCK, CHUNK, FloatChunk, Input, IntegerChunk};
+use super::input::{BLOCK, CHUNK, FloatChunk, Input, IntegerChunk, SharedChunks};
 use super::layout::{self, F8_BYTES, F8_COLUMNS, TILE_ROWS, WORD};
 
 /// 32 elements of one row: `value[i] = (quants[i] - offset) * scales[i / 16] - minima[i / 16]`.
@@ -185,6 +185,19 @@ pub(super) fn quantize(x: &[f32], chunk: &mut IntegerChunk, index: usize) {
     chunk.scaled_sums[index] = scale * total as f32;
 }
 
+/// See [`super::Kernels::prepare_shared`].
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn prepare_shared(x: &[[f32; BLOCK]], chunks: SharedChunks, token: usize, column: usize) {
+    let mut chunk = IntegerChunk::ZERO;
+    for (b, x) in x.iter().enumerate() {
+        quantize(x, &mut chunk, 0);
+        // SAFETY: the caller's promise.
+        unsafe { chunks.set_block(token, column + b * BLOCK, &chunk) };
+    }
+}
+
 /// Fills the forms that [`Input::reset`] made room for.
 pub(super) fn prepare(x: &[f32], input: &mut Input) {
     let (tokens, columns) = (input.tokens, input.columns);
@@ -242,7 +255,7 @@ fn dot(dtype: DType, tile: &[u8], row: usize, input: &Input, token: usize) -> f3
     if dtype.is_quantized() {
         let tile = Tile { dtype, bytes: tile };
         return (0..columns / BLOCK).fold(0.0, |sum, index| {
-            let chunk = &input.integers[index * BLOCK / CHUNK * input.tokens + token];
+            let chunk = &input.integers()[index * BLOCK / CHUNK * input.tokens + token];
             add_product(&tile.block(row, index), chunk, index % (CHUNK / BLOCK), sum)
         });
     }

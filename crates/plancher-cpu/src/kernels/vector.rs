@@ -17,6 +17,21 @@ pub(super) const GELU_LINEAR: f32 = 2.0 * std::f32::consts::FRAC_2_SQRT_PI * std
 pub(super) const GELU_CUBIC: f32 = 0.044_715 * GELU_LINEAR;
 
 impl Kernels {
+    /// Runs `work` compiled for the instruction set, as far as its loops are inlined: plain loops then use its
+    /// vectors. The bits are the same, as nothing is contracted or reordered.
+    #[inline]
+    pub(crate) fn vectorized<R>(self, work: impl FnOnce() -> R) -> R {
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an instruction set that the machine lacks cannot be constructed.
+            Isa::Avx512 | Isa::Amx => unsafe { super::avx512::vectorized(work) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx2 => unsafe { super::avx2::vectorized(work) },
+            _ => work(),
+        }
+    }
+
     /// `gate = function(gate) * up`.
     ///
     /// # Panics

@@ -30,7 +30,7 @@ pub(super) unsafe fn decode<F: Format>(tiles: &[u8], rows: usize, input: &Input,
                 let (header, payload) = layout::block_offsets(F::DTYPE, b);
                 let (header, payload) = (tile.as_ptr().add(header), tile.as_ptr().add(payload));
                 let first = b * F::SUBS;
-                let chunk = input.integers.get_unchecked(first / (CHUNK / BLOCK));
+                let chunk = input.integers().get_unchecked(first / (CHUNK / BLOCK));
                 let scales = scales::<F>(header, payload);
                 for_each_sub!(F, S => {
                     sums = add_product::<F, S>(payload, &scales, chunk, first % (CHUNK / BLOCK) + S, sums);

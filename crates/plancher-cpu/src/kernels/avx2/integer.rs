@@ -39,7 +39,7 @@ pub(super) unsafe fn multiply_integer<F: Format>(
         minima: [[[_mm256_setzero_ps(); 2]; 2]; GROUPS],
     };
     for (t, tile) in tiles.chunks_exact(tile_bytes).enumerate() {
-        for (c, chunks) in input.integers.chunks_exact(input.tokens).enumerate() {
+        for (c, chunks) in input.integers().chunks_exact(input.tokens).enumerate() {
             let first = c * GROUPS;
             let in_chunk = (groups - first).min(GROUPS);
             // SAFETY: groups `first .. first + in_chunk` exist in the tile; the output is the caller's promise.

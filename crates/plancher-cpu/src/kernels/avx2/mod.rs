@@ -18,7 +18,7 @@ use super::input::Input;
 use super::layout::TILE_ROWS;
 
 pub(super) use attention::attend;
-pub(super) use prepare::prepare;
+pub(super) use prepare::{prepare, prepare_shared};
 pub(super) use vector::gate_up;
 
 /// Whether this machine has what the kernels here use.
@@ -89,6 +89,16 @@ impl Output {
             }
         }
     }
+}
+
+/// See [`super::Kernels::vectorized`].
+///
+/// # Safety
+/// [`is_available`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn vectorized<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }
 
 /// See [`super::Kernels::multiply`].

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::vector::largest;
-use crate::kernels::input::{BLOCK, CHUNK, FloatChunk, Input, IntegerChunk};
+use crate::kernels::input::{BLOCK, CHUNK, FloatChunk, Input, IntegerChunk, SharedChunks};
 use crate::kernels::scalar;
 
 /// Fills the forms that `Input::reset` made room for.
@@ -34,6 +34,20 @@ pub(in crate::kernels) unsafe fn prepare(x: &[f32], input: &mut Input) {
                 }
             }
         }
+    }
+}
+
+/// See [`crate::kernels::Kernels::prepare_shared`].
+///
+/// # Safety
+/// As there, and the machine has the instructions.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernels) unsafe fn prepare_shared(x: &[[f32; BLOCK]], chunks: SharedChunks, token: usize, column: usize) {
+    let mut chunk = IntegerChunk::ZERO;
+    for (b, x) in x.iter().enumerate() {
+        quantize(x, &mut chunk, 0);
+        // SAFETY: the caller's promise.
+        unsafe { chunks.set_block(token, column + b * BLOCK, &chunk) };
     }
 }
 

@@ -3,8 +3,9 @@
 //! so that the bits are the same.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    __m512, __m512i, _MM_HINT_T1, _mm_prefetch, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512,
 };
 
 use super::Output;
@@ -47,11 +48,19 @@ pub(super) unsafe fn multiply_integer<F: Format>(
     };
     let together = (OUTPUT_BYTES / (input.tokens * WORD)).max(1);
     let tiles: Vec<(usize, &[u8])> = tiles.chunks_exact(tile_bytes).enumerate().collect();
-    for tiles in tiles.chunks(together) {
-        for (c, chunks) in input.integers.chunks_exact(input.tokens).enumerate() {
+    let passes = input.tokens.div_ceil(8);
+    for (batch, next_batch) in tiles.chunks(together).zip(tiles.chunks(together).skip(1).map(Some).chain([None])) {
+        for (c, chunks) in input.integers().chunks_exact(input.tokens).enumerate() {
             let first = c * GROUPS;
             let in_chunk = (groups - first).min(GROUPS);
-            for &(t, tile) in tiles {
+            for (i, &(t, tile)) in batch.iter().enumerate() {
+                let mut ahead = match (batch.get(i + 1), next_batch) {
+                    (Some(&(_, next)), _) => chunk_of::<F>(next, c),
+                    (None, _) if first + GROUPS < groups => chunk_of::<F>(batch[0].1, c + 1),
+                    (None, Some(next)) => chunk_of::<F>(next[0].1, 0),
+                    (None, None) => &[],
+                };
+                let lines = ahead.len().div_ceil(64 * passes);
                 // SAFETY: groups `first .. first + in_chunk` exist in the tile; the output is the caller's promise.
                 unsafe {
                     for g in (0..in_chunk).step_by(F::SUBS) {
@@ -62,6 +71,7 @@ pub(super) unsafe fn multiply_integer<F: Format>(
                     let mut output = Output::tile(out, stride, t, rows);
                     let mut chunks = chunks;
                     while !chunks.is_empty() {
+                        ahead = prefetch(ahead, lines);
                         let n = match chunks.len() {
                             8.. => apply::<F, 8>(&panel, in_chunk, chunks, output, c == 0),
                             4..8 => apply::<F, 4>(&panel, in_chunk, chunks, output, c == 0),
@@ -76,6 +86,23 @@ pub(super) unsafe fn multiply_integer<F: Format>(
             }
         }
     }
+}
+
+/// The bytes of chunk `chunk` of a tile.
+fn chunk_of<F: Format>(tile: &[u8], chunk: usize) -> &[u8] {
+    let start = |chunk: usize| layout::block_offsets(F::DTYPE, chunk * GROUPS / F::SUBS).0;
+    &tile[start(chunk).min(tile.len())..start(chunk + 1).min(tile.len())]
+}
+
+/// Fetches the first `lines` cache lines of `bytes` into the second-level cache; returns the rest.
+#[inline]
+fn prefetch(bytes: &[u8], lines: usize) -> &[u8] {
+    let (now, later) = bytes.split_at((lines * 64).min(bytes.len()));
+    for line in now.chunks(64) {
+        // SAFETY: a prefetch has no architectural effect.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    later
 }
 
 /// Unpacks one block into the panel from group `g` on.

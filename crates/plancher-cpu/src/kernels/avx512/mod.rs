@@ -22,7 +22,7 @@ use super::layout::TILE_ROWS;
 pub(super) use attention::attend;
 pub(super) use exponential::{at_least, lanes_of_exponentials};
 pub(super) use pairs::{Parts, split, unpack_pairs};
-pub(super) use prepare::prepare;
+pub(super) use prepare::{prepare, prepare_shared};
 pub(super) use vector::gate_up;
 
 /// Whether this machine has what the kernels here use.
@@ -59,6 +59,16 @@ impl Output {
         // SAFETY: the first of the tile's rows exists.
         Self { out: unsafe { out.add(tile * TILE_ROWS) }, stride, mask: ((1_u32 << left) - 1) as __mmask16 }
     }
+}
+
+/// See [`super::Kernels::vectorized`].
+///
+/// # Safety
+/// [`is_available`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+pub(super) unsafe fn vectorized<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }
 
 /// See [`super::Kernels::multiply`].

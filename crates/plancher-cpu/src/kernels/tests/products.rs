@@ -5,7 +5,8 @@ use plancher_program::TileLayout;
 use proptest::prelude::*;
 
 use super::random::{Matrix, Random, matrix};
-use crate::kernels::{Input, Isa, Kernels, TILE_ROWS, layout};
+use crate::HugeBuffer;
+use crate::kernels::{Input, Isa, Kernels, SharedChunks, TILE_ROWS, layout};
 
 pub(in crate::kernels) fn pack(matrix: &Matrix) -> Vec<u8> {
     let kernels = Kernels::with_isa(Isa::Scalar).unwrap();
@@ -112,6 +113,33 @@ pub(super) fn others() -> Vec<Isa> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Inputs that several prepare, each some tokens and columns, give the bits of inputs prepared at once.
+    #[test]
+    fn shared_inputs_have_the_same_bits(blocks in 1_usize..20, tokens in 1_usize..9, cut in 0_usize..20, seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let columns = 32 * blocks;
+        let matrix = matrix(DType::Q8_0, 40, columns, &mut random);
+        let (tiles, x) = (pack(&matrix), random.vector(tokens * columns));
+        let cut = 32 * cut.min(blocks);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let kernels = Kernels::with_isa(isa).unwrap();
+            let memory = HugeBuffer::new(SharedChunks::bytes(tokens, columns).unwrap()).unwrap();
+            let (mut input, mut out) = (Input::default(), vec![0.0; tokens * 40]);
+            // SAFETY: the memory is zeroed, aligned and large enough, and touched by nobody else; `out` holds 40
+            // rows a token.
+            unsafe {
+                let chunks = SharedChunks::new(memory.as_ptr(), tokens, columns);
+                for (token, x) in x.chunks_exact(columns).enumerate().rev() {
+                    kernels.prepare_shared(&x[cut..], chunks, token, cut);
+                    kernels.prepare_shared(&x[..cut], chunks, token, 0);
+                }
+                input.share(chunks);
+                kernels.multiply(DType::Q8_0, &tiles, 40, &input, out.as_mut_ptr(), 40);
+            }
+            prop_assert_eq!(&out, &multiply(Isa::Scalar, &matrix, &tiles, &x, tokens), "{}", isa);
+        }
+    }
 
     /// Quantised products have the bits of the reference, alone or in batches; plain ones are as close as the order
     /// of additions allows.
