@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::kernels::{ATTENTION_SPAN, AttentionChunk, AttentionRows, Kernels};
+use crate::kernels::{AttentionRows, Kernels};
 use crate::kv_cache::{Chunk, KV_CHUNK};
 
 /// Query rows that attend to the same keys, and what they have gathered so far.
@@ -33,28 +33,15 @@ impl State {
         &mut self.queries
     }
 
-    /// Attends to chunks `chunks` of one head of the cache, which `chunk` finds; row `r` sees the positions
-    /// `visible(r, c)` of chunk `c`.
+    /// Attends to one chunk; row `r` sees the positions `visible(r)` of it.
     ///
     /// # Safety
-    /// The chunks hold `head_dim` elements a position, and nobody writes them meanwhile.
-    pub(crate) unsafe fn attend(
-        &mut self,
-        kernels: Kernels,
-        mut chunks: impl Iterator<Item = usize>,
-        chunk: impl Fn(usize) -> Chunk,
-        visible: impl Fn(usize, usize) -> Range<usize>,
-    ) {
+    /// The chunk holds `head_dim` elements a position, and nobody writes it meanwhile.
+    pub(crate) unsafe fn attend(&mut self, kernels: Kernels, chunk: Chunk, visible: impl Fn(usize) -> Range<usize>) {
         let elements = self.head_dim * KV_CHUNK;
-        let slices = |index: usize| {
-            let Chunk { keys, values } = chunk(index);
-            // SAFETY: the caller's promise; every bit pattern is an f16.
-            unsafe {
-                AttentionChunk {
-                    keys: std::slice::from_raw_parts(keys, elements),
-                    values: std::slice::from_raw_parts(values, elements),
-                }
-            }
+        // SAFETY: the caller's promise; every bit pattern is an f16.
+        let (keys, values) = unsafe {
+            (std::slice::from_raw_parts(chunk.keys, elements), std::slice::from_raw_parts(chunk.values, elements))
         };
         let mut rows = AttentionRows {
             head_dim: self.head_dim,
@@ -63,13 +50,6 @@ impl State {
             maxima: &mut self.maxima,
             totals: &mut self.totals,
         };
-        while let Some(first) = chunks.next() {
-            let (mut indices, mut span, mut count) = ([first; ATTENTION_SPAN], [slices(first); ATTENTION_SPAN], 1);
-            for index in chunks.by_ref().take(ATTENTION_SPAN - 1) {
-                (indices[count], span[count]) = (index, slices(index));
-                count += 1;
-            }
-            kernels.attend(&mut rows, &span[..count], |row, c| visible(row, indices[c]));
-        }
+        kernels.attend(&mut rows, keys, values, visible);
     }
 }

@@ -38,7 +38,9 @@ impl Figure {
     pub(crate) fn compute(record: &Record, root: &Path) -> Result<Self> {
         check_form(record)?;
         let unit = record.sample_unit.as_deref().unwrap_or(&record.unit);
-        let values = match &record.baseline_samples {
+        let deducted = record.deduction.as_ref().map_or(0.0, |deduction| deduction.value);
+        let samples = record.samples.iter().map(|sample| sample - deducted);
+        let values: Vec<f64> = match &record.baseline_samples {
             Some(baseline) => {
                 ensure!(
                     baseline.len() == record.samples.len(),
@@ -47,9 +49,9 @@ impl Figure {
                     record.samples.len()
                 );
                 check_numbers("baseline_samples", baseline, unit)?;
-                record.samples.iter().zip(baseline).map(|(sample, base)| sample / base).collect()
+                samples.zip(baseline).map(|(sample, base)| sample / base).collect()
             }
-            None => record.samples.clone(),
+            None => samples.collect(),
         };
         check_floor(record)?;
         Ok(Self {
@@ -109,6 +111,13 @@ fn check_form(record: &Record) -> Result<()> {
         record.samples.len()
     );
     check_numbers("samples", &record.samples, record.sample_unit.as_deref().unwrap_or(&record.unit))?;
+    if let Some(deduction) = &record.deduction {
+        let least = record.samples.iter().copied().fold(f64::INFINITY, f64::min);
+        ensure!(
+            !deduction.what.is_empty() && deduction.value >= 0.0 && deduction.value < least,
+            "`deduction` does not say what it is, or is not below every sample"
+        );
+    }
     let Some(check) = &record.check else { bail!("`check` is missing: nothing says that the output was right") };
     ensure!(!check.against.is_empty(), "`check.against` is empty");
     ensure!(check.error <= check.tolerance, "`check.error` {} is above the tolerance {}", check.error, check.tolerance);
@@ -225,6 +234,18 @@ mod tests {
         assert!((figure.value - 1.1).abs() < 1e-12);
         assert_eq!(figure.reached(), Some(true));
         assert_eq!(figure.to_string(), "cpu/model/q4_1/decode_ratio 1.10 x");
+    }
+
+    #[test]
+    fn what_is_deducted_counts_in_no_sample_and_must_be_a_part_of_each() {
+        let figure = |value: f64| {
+            record(|r| {
+                r["deduction"] = json!({"what": "the cache", "value": value});
+                (r["unit"], r["sample_unit"]) = (json!("x"), json!("bytes"));
+            })
+        };
+        assert!((figure(10.0).unwrap().value - 1.0).abs() < 1e-12);
+        assert!(figure(90.0).unwrap_err().to_string().contains("`deduction`"));
     }
 
     #[test]

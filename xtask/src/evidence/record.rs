@@ -26,6 +26,8 @@ pub(crate) struct Record {
     pub(crate) samples: Vec<f64>,
     /// Unit of `samples` and `baseline_samples`, where it differs from `unit` (a ratio's parts).
     pub(crate) sample_unit: Option<String>,
+    /// Taken off every sample before anything is computed from it.
+    pub(crate) deduction: Option<Deduction>,
     /// What it was compared with.
     pub(crate) baseline: Option<String>,
     /// Interleaved with `samples`: the figure is then the median of `samples[i] / baseline_samples[i]`.
@@ -42,6 +44,15 @@ pub(crate) struct Record {
     pub(crate) kernels: Option<Vec<Kernel>>,
     /// What we set out to reach.
     pub(crate) bar: Option<Bar>,
+}
+
+/// A part of every sample that the figure does not count.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Deduction {
+    /// Why.
+    pub(crate) what: String,
+    /// How much, in the unit of the samples.
+    pub(crate) value: f64,
 }
 
 /// How the output of the timed run was verified.

@@ -113,14 +113,11 @@ impl Worker<'_> {
             let heads = head * group..(head + 1) * group;
             let state = &mut scratch.attention;
             state.start(group, n).copy_from_slice(&scratch.floats[heads.start * n..heads.end * n]);
-            let chunks = (own_first..=position / KV_CHUNK).step_by(workers);
-            let visible = |_: usize, chunk: usize| {
+            for chunk in (own_first..=position / KV_CHUNK).step_by(workers) {
                 let base = chunk * KV_CHUNK;
-                first.saturating_sub(base)..(position + 1 - base).min(KV_CHUNK)
-            };
-            // SAFETY: the chunks are this worker's own.
-            unsafe {
-                state.attend(context.kernels, chunks, |chunk| context.cache.chunk(layer, head, chunk), visible);
+                let visible = first.saturating_sub(base)..(position + 1 - base).min(KV_CHUNK);
+                // SAFETY: the chunk is this worker's own.
+                unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), |_| visible.clone()) };
             }
             for (row, head) in heads.enumerate() {
                 // SAFETY: this worker's part of the partials is its own.
@@ -193,15 +190,15 @@ impl Worker<'_> {
         }
         let first_visible = |position: usize| config.window.map_or(0, |window| (position + 1).saturating_sub(window));
         let (first, last) = (context.position + start, context.position + start + count - 1);
-        let visible = |row: usize, chunk: usize| {
-            let (position, base) = (first + row / group, chunk * KV_CHUNK);
-            let end = (position + 1).saturating_sub(base).min(KV_CHUNK);
-            first_visible(position).saturating_sub(base).min(end)..end
-        };
-        let chunks = first_visible(first) / KV_CHUNK..=last / KV_CHUNK;
-        // SAFETY: nobody writes the cache of this layer in this instruction; appends came before.
-        unsafe {
-            state.attend(context.kernels, chunks, |chunk| context.cache.chunk(layer, head, chunk), visible);
+        for chunk in first_visible(first) / KV_CHUNK..=last / KV_CHUNK {
+            let base = chunk * KV_CHUNK;
+            let visible = |row: usize| {
+                let position = first + row / group;
+                let end = (position + 1).saturating_sub(base).min(KV_CHUNK);
+                first_visible(position).saturating_sub(base).min(end)..end
+            };
+            // SAFETY: nobody writes the cache of this layer in this instruction; appends came before.
+            unsafe { state.attend(context.kernels, context.cache.chunk(layer, head, chunk), visible) };
         }
         for t in 0..count {
             for g in 0..group {

@@ -82,6 +82,10 @@ impl Executor {
         let mut pool = Pool::new(options.threads, options.spin)?;
         let streams = pack(&mut pool, &decode_program, model, kernels, progress)?;
         let vectors = Vectors::new(config, &model.weights)?;
+        // Metadata and vectors have been read as well. Rows of the embedding are read again as tokens come.
+        for file in model.weights.files() {
+            file.release(0..file.bytes().len());
+        }
         let decode = Plan::new(&decode_program, &vectors, 1, kernels)?;
         Ok(Self {
             vectors,

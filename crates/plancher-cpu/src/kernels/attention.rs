@@ -1,4 +1,4 @@
-//! Attention of query rows to chunks of keys and values, with a running maximum and sum (online softmax), so that
+//! Attention of query rows to one chunk of keys and values, with a running maximum and sum (online softmax), so that
 //! scores are never kept.
 
 use std::ops::Range;
@@ -26,35 +26,24 @@ pub struct AttentionRows<'a> {
     pub totals: &'a mut [f32],
 }
 
-/// Chunks that are best attended to in one call: what a row gathers is rescaled once for all of them.
-pub const ATTENTION_SPAN: usize = 4;
-
-/// Keys and values of 16 positions.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionChunk<'a> {
-    /// `(head_dim, 16)`.
-    pub keys: &'a [f16],
-    /// `(16, head_dim)`.
-    pub values: &'a [f16],
-}
-
 impl Kernels {
-    /// Attends to `chunks`; row `r` sees the positions `visible(r, c)` of the 16 of chunk `c`.
+    /// Attends to a chunk: `keys` is `(head_dim, 16)`, `values` `(16, head_dim)`; row `r` sees the positions
+    /// `visible(r)` of the 16.
     ///
     /// # Panics
     /// When a slice does not have the length named here, or a range ends after 16.
     pub fn attend(
         &self,
         rows: &mut AttentionRows<'_>,
-        chunks: &[AttentionChunk<'_>],
-        visible: impl Fn(usize, usize) -> Range<usize>,
+        keys: &[f16],
+        values: &[f16],
+        visible: impl Fn(usize) -> Range<usize>,
     ) {
         let (n, count) = (rows.head_dim, rows.maxima.len());
         assert!(rows.queries.len() == count * n && rows.sums.len() == count * n && rows.totals.len() == count);
-        let elements = n * ATTENTION_CHUNK;
-        assert!(chunks.iter().all(|chunk| chunk.keys.len() == elements && chunk.values.len() == elements));
-        let mask = |row: usize, chunk: usize| {
-            let Range { start, end } = visible(row, chunk);
+        assert!(keys.len() == n * ATTENTION_CHUNK && values.len() == n * ATTENTION_CHUNK);
+        let mask = |row: usize| {
+            let Range { start, end } = visible(row);
             assert!(end <= ATTENTION_CHUNK);
             if start >= end { 0 } else { (((1_u32 << end) - 1) & !((1_u32 << start) - 1)) as u16 }
         };
@@ -62,20 +51,14 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Amx if n.is_multiple_of(16) => {
                 // SAFETY: an instruction set that the machine lacks cannot be constructed; lengths checked above.
-                unsafe { super::avx512::attend(rows, chunks, mask) }
+                unsafe { super::avx512::attend(rows, keys, values, mask) }
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if n.is_multiple_of(8) => {
-                for (c, chunk) in chunks.iter().enumerate() {
-                    // SAFETY: as above.
-                    unsafe { super::avx2::attend(rows, chunk.keys, chunk.values, |row| mask(row, c)) }
-                }
+                // SAFETY: as above.
+                unsafe { super::avx2::attend(rows, keys, values, mask) }
             }
-            _ => {
-                for (c, chunk) in chunks.iter().enumerate() {
-                    attend(rows, chunk.keys, chunk.values, |row| mask(row, c));
-                }
-            }
+            _ => attend(rows, keys, values, mask),
         }
     }
 }

@@ -23,7 +23,7 @@ mod vector;
 
 use plancher_model::DType;
 
-pub use attention::{ATTENTION_CHUNK, ATTENTION_SPAN, AttentionChunk, AttentionRows};
+pub use attention::{ATTENTION_CHUNK, AttentionRows};
 pub use exponential::exponential;
 pub use input::{BLOCK as CHUNK_BLOCK, Input, SharedChunks};
 pub use isa::{Isa, IsaError};
