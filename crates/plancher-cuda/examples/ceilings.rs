@@ -1,13 +1,13 @@
-//! Measures the ceilings of the first GPU with as many bytes of memory as the first argument says (8 GiB if there is
-//! none), and prints them as JSON lines. With little memory it is quick enough to be run under `compute-sanitizer`.
+//! Measures the ceilings of the first GPU, or with `--least` only runs everything, under `compute-sanitizer` for example.
+//! Then tries what a device must bear: too large a request, and copies without waiting.
 
-use plancher_cuda::ceilings::Ceilings;
+use plancher_cuda::ceilings::{Ceilings, Effort};
 use plancher_cuda::{Compiler, CudaError, Device, DeviceBuffer, PinnedBuffer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let memory = std::env::args().nth(1).map_or(Ok(Ceilings::MEMORY), |bytes| bytes.parse())?;
+    let effort = if std::env::args().any(|argument| argument == "--least") { Effort::LEAST } else { Effort::FULL };
     let device = Device::open(0)?;
-    let ceilings = Ceilings::measure(&device, &Compiler::find()?, memory)?;
+    let ceilings = Ceilings::measure(&device, &Compiler::find()?, effort)?;
     for rate in &ceilings.rates {
         println!("{:?} {} bytes: {:.1} GB/s {:.0?}", rate.traffic, rate.working_set, rate.gb_per_s, rate.samples);
     }

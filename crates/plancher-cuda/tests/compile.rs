@@ -23,11 +23,11 @@ fn a_kernel_becomes_machine_code_with_its_constants() {
     let Some(compiler) = compiler() else { return };
     let architecture = Architecture::of_capability(9, 0);
     let two = compiler.compile(DOUBLE, &Specialization::new().define("FACTOR", 2), architecture).expect("compiles");
-    assert!(two.code.starts_with(b"\x7fELF") && !two.cached);
+    assert!(two.code().starts_with(b"\x7fELF") && !two.cached);
     let kernel = two.kernel("twice").expect("it is reported");
     assert!(kernel.registers > 0 && kernel.spill_stores == 0);
     let three = compiler.compile(DOUBLE, &Specialization::new().define("FACTOR", 3), architecture).expect("compiles");
-    assert_ne!(two.code, three.code);
+    assert_ne!(two.code(), three.code());
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_compiled_a
     let first = compile(2);
     let second = compile(2);
     assert!(!first.cached && second.cached && !compile(3).cached);
-    assert_eq!((&first.code, &first.kernels), (&second.code, &second.kernels));
+    assert_eq!((first.code(), &first.kernels), (second.code(), &second.kernels));
     for entry in std::fs::read_dir(directory.path()).expect("there") {
         let path = entry.expect("there").path();
         let mut bytes = std::fs::read(&path).expect("readable");
@@ -70,7 +70,7 @@ fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_compiled_a
     }
     let third = compile(2);
     assert!(!third.cached);
-    assert_eq!(first.code, third.code);
+    assert_eq!(first.code(), third.code());
     assert!(compile(2).cached);
 }
 

@@ -109,14 +109,14 @@ impl Job {
         findings.extend(cubin.warnings.iter().map(|warning| self.finding(warning.clone())));
         let wanted = self.family.expected.iter().any(|expectation| expectation.from <= self.architecture.number());
         if let Some(disassembler) = disassembler.filter(|_| wanted) {
-            let instructions = Instructions::read(&disassembler.disassemble(&cubin.code)?);
+            let instructions = Instructions::read(&disassembler.disassemble(cubin.code())?);
             findings.extend(self.missing_instructions(&cubin, &instructions));
         }
         let row = Row {
             family: self.family.source.name,
             specialization: self.label,
             architecture: self.architecture,
-            cubin_bytes: cubin.code.len(),
+            cubin_bytes: cubin.code().len(),
             cached: cubin.cached,
             kernels: cubin.kernels,
         };

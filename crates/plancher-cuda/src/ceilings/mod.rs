@@ -23,20 +23,34 @@ pub struct Ceilings {
     pub costs: Vec<Cost>,
 }
 
-impl Ceilings {
-    /// Memory enough to measure with: far more than any second-level cache, so that what stays there does not count.
-    pub const MEMORY: u64 = 8 << 30;
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// The most bytes of memory used. With less than a few times the second-level cache, that one is measured.
+    pub memory: u64,
+    /// Samples of each figure; the median counts.
+    pub samples: usize,
+    /// Repetitions of each step within a sample.
+    pub repetitions: u32,
+}
 
-    /// Measures everything, within some seconds. Uses half of the free memory, at most `most_memory` bytes
-    /// ([`Self::MEMORY`] unless there is a reason for less).
+impl Effort {
+    /// Enough for figures to be compared with: some seconds.
+    pub const FULL: Self = Self { memory: 8 << 30, samples: 5, repetitions: 2000 };
+    /// Enough to see that everything runs, under `compute-sanitizer` for example.
+    pub const LEAST: Self = Self { memory: 1 << 20, samples: 1, repetitions: 10 };
+}
+
+impl Ceilings {
+    /// Measures everything. Uses at most half of the free memory.
     ///
     /// # Errors
     /// If a kernel does not compile or fails, or if what was read is not what was written.
-    pub fn measure(device: &Device, compiler: &Compiler, most_memory: u64) -> Result<Self> {
+    pub fn measure(device: &Device, compiler: &Compiler, effort: Effort) -> Result<Self> {
         Ok(Self {
             device: device.properties().clone(),
-            rates: bandwidth::measure(device, compiler, &bandwidth::ALL, most_memory)?,
-            costs: latency::measure(device, compiler)?,
+            rates: bandwidth::measure(device, compiler, &Traffic::ALL, effort)?,
+            costs: latency::measure(device, compiler, effort)?,
         })
     }
 
@@ -45,7 +59,7 @@ impl Ceilings {
     /// # Errors
     /// As [`Self::measure`].
     pub fn measure_reading(device: &Device, compiler: &Compiler) -> Result<Self> {
-        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Self::MEMORY)?;
+        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Effort::FULL)?;
         Ok(Self { device: device.properties().clone(), rates, costs: Vec::new() })
     }
 
