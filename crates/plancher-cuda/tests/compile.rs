@@ -75,15 +75,12 @@ fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_compiled_a
 }
 
 #[test]
-fn every_kernel_of_the_catalogue_compiles_for_every_architecture_it_claims() {
+fn every_kernel_of_the_catalogue_compiles_for_hopper_in_one_of_its_shapes() {
     let Some(compiler) = compiler() else { return };
-    let report = check(&compiler, None, CATALOGUE, &Architecture::ALL, 4).expect("no disassembler can fail");
+    // Every architecture is the business of `plancher kernels compile`, which takes longer and which CI runs.
+    let report = check(&compiler, None, CATALOGUE, &[Architecture::of_capability(9, 0)], 4).expect("it runs");
     assert_eq!(report.findings, []);
     for family in CATALOGUE {
-        let compiled = |architecture| {
-            report.rows.iter().any(|row| row.family == family.source.name && row.architecture == architecture)
-        };
-        assert!(family.architectures.iter().all(|&architecture| compiled(architecture)), "{}", family.source.name);
         for kernel in family.source.kernels() {
             let mut rows = report.rows.iter().filter(|row| row.family == family.source.name);
             assert!(
