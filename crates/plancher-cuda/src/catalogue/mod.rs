@@ -13,6 +13,7 @@ pub use sass::{Disassembler, Instructions};
 pub static CATALOGUE: &[&Family] = &[
     &crate::weights::FAMILY,
     &crate::matmul::FAMILY,
+    &crate::matmul::HOPPER_FAMILY,
     &crate::prefill::ELEMENTWISE_FAMILY,
     &crate::prefill::ATTENTION_FAMILY,
     &crate::ceilings::BANDWIDTH,

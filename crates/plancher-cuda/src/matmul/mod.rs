@@ -9,8 +9,8 @@ use std::path::Path;
 use cudarc::driver::sys::CUdeviceptr;
 
 use self::cublaslt::CublasLt;
-pub(crate) use self::tensor_core::FAMILY;
 use self::tensor_core::TensorCore;
+pub(crate) use self::tensor_core::{FAMILY, HOPPER_FAMILY};
 use crate::{Compiler, CudaError, Device, Element, Loader, Result};
 
 /// What a product writes.

@@ -112,7 +112,8 @@ impl Prefill {
     ///
     /// # Errors
     /// If there are no tokens, one is not below the vocabulary's size, the rotary tables do not cover a position, the
-    /// cache is another model's or has too few blocks left, or the device fails.
+    /// cache is another model's or has too few blocks left, the logits are not finite (f16 does not hold the model's
+    /// activations), or the device fails.
     pub fn run(
         &mut self,
         cache: &mut KvCache,
@@ -239,11 +240,17 @@ impl Prefill {
                 buffers.logits.pointer(),
             )?;
         }
-        let padded = buffers.logits.download_range(0, (rows - 1) * stride + vocab)?;
-        if stride == vocab {
-            return Ok(padded);
+        let mut logits = buffers.logits.download_range(0, (rows - 1) * stride + vocab)?;
+        if stride != vocab {
+            logits = logits.chunks(stride).flat_map(|row| &row[..vocab]).copied().collect();
         }
-        Ok(padded.chunks(stride).flat_map(|row| &row[..vocab]).copied().collect())
+        if !logits.iter().all(|logit| logit.is_finite()) {
+            return Err(CudaError::Unsupported(format!(
+                "the logits are not finite: some activation is too large for the element type `{}`",
+                weights.element
+            )));
+        }
+        Ok(logits)
     }
 }
 

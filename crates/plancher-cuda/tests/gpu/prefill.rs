@@ -1,13 +1,10 @@
 //! Prefill on a GPU against golden checkpoints: logits of every position, with cuBLASLt and with our own products, in one
-//! chunk and in many, from a cache whose blocks lie anywhere. Skipped where there is no GPU, unless
-//! `PLANCHER_REQUIRE_GPU=1`.
-
-mod common;
+//! chunk and in many, from a cache whose blocks lie anywhere.
 
 use plancher_cuda::{Element, KvCache, LoadOptions, MatmulChoice, Prefill, PrefillLogits, Result};
 use plancher_model::Model;
 
-use common::{Golden, Gpu, golden_checkpoints, relative_difference};
+use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
 
 /// As for every fast executor (ARCHITECTURE.md).
 const TOLERANCE: f64 = 1e-2;
