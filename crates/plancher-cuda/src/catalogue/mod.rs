@@ -18,6 +18,10 @@ pub static CATALOGUE: &[&Family] = &[
     &crate::prefill::ATTENTION_FAMILY,
     &crate::ceilings::BANDWIDTH,
     &crate::ceilings::LATENCY,
+    &crate::decode::EMBED,
+    &crate::decode::MATVEC,
+    &crate::decode::ATTENTION_DECODE,
+    &crate::decode::SAMPLE,
 ];
 
 /// The family called `name`.
