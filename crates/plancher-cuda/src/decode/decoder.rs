@@ -9,7 +9,9 @@ use super::sampling::Chooser;
 use super::step::{self, Parts};
 use super::token_loop::Running;
 use super::{Prepared, Shape};
-use crate::{Compiler, CudaError, Device, DeviceBuffer, DeviceWeights, Graph, KvCache, Loader, Result};
+use crate::{
+    Compiler, CudaError, Device, DeviceWeights, Graph, KvCache, Loader, Prefill, PrefillLogits, Prefilled, Result,
+};
 
 /// What a decoder is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,21 +126,37 @@ impl Decoder {
         self.positions[sequence]
     }
 
-    /// Makes room in the cache so that `positions` positions of `sequence` can be written.
+    /// Appends `tokens` to `sequence`, as [`Prefill::run`] does; the logits of the last one are then those from which
+    /// [`Self::start`] chooses.
     ///
     /// # Errors
-    /// If they are more than a sequence may have, or the cache is full: nothing is changed then.
-    pub fn reserve(&mut self, sequence: usize, positions: usize) -> Result<()> {
-        self.cache.reserve(sequence, positions)
-    }
-
-    /// Takes note that the cache holds `positions` positions of `sequence`, which someone else (prefill) has written
-    /// into reserved room.
+    /// As for [`Prefill::run`]; the sequence then holds what it held.
     ///
     /// # Panics
     /// If there is no such sequence.
-    pub fn set_position(&mut self, sequence: usize, positions: usize) {
-        self.positions[sequence] = positions;
+    pub fn prefill(
+        &mut self,
+        prefill: &mut Prefill,
+        sequence: usize,
+        tokens: &[u32],
+        logits: PrefillLogits,
+        progress: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Prefilled> {
+        self.running = None;
+        let position = self.positions[sequence];
+        let prefilled = match prefill.run(&mut self.cache, sequence, position, tokens, logits, progress) {
+            Ok(prefilled) => prefilled,
+            Err(error) => {
+                self.cache.truncate(sequence, position);
+                return Err(error);
+            }
+        };
+        self.positions[sequence] = position + prefilled.tokens;
+        let vocab = self.weights.config.vocab_size;
+        if let Some(first) = prefilled.logits.len().checked_sub(vocab) {
+            self.buffers.logits.upload(sequence * vocab, &prefilled.logits[first..])?;
+        }
+        Ok(prefilled)
     }
 
     /// Forgets every position of `sequence` from `position` on.
@@ -149,15 +167,6 @@ impl Decoder {
         let position = position.min(self.positions[sequence]);
         self.positions[sequence] = position;
         self.cache.truncate(sequence, position);
-    }
-
-    /// Puts logits that prefill left on the device where [`Self::start`] chooses from.
-    ///
-    /// # Errors
-    /// If the device has failed, or `logits` does not hold a whole row from `at` on.
-    pub fn set_logits(&mut self, sequence: usize, logits: &DeviceBuffer<f32>, at: usize) -> Result<()> {
-        let vocab = self.weights.config.vocab_size;
-        self.buffers.logits.copy_from(sequence * vocab, logits, at, vocab)
     }
 
     /// Appends one token to each of the first sequences and returns their logits, `(tokens, vocab_size)`.
