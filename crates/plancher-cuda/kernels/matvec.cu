@@ -8,8 +8,7 @@
 // for the one before it. Each sequence's arithmetic is the same at every batch size.
 //
 // Options: K_SIZE (columns as stored, a multiple of 64), NORM_SIZE (columns that the norm counts), ROW_COUNT (gate rows for
-// OUTPUT_GATED), BATCH (1 to 8), SUBTILES, STAGES, WARPS, INPUT and OUTPUT (below), HAS_BIAS, GELU (else SiLU), LEAD (slices that a warp has
-// still to ask for when the next kernel may start).
+// OUTPUT_GATED), BATCH (1 to 8), SUBTILES, STAGES, WARPS, INPUT and OUTPUT (below), HAS_BIAS, GELU (else SiLU).
 
 #define INPUT_ELEMENTS 0  // elements (BATCH, K_SIZE)
 #define INPUT_NORM 1      // RMS norm of the residual stream, f32 (BATCH, K_SIZE)
@@ -206,10 +205,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
     u32 ring = shared_address(shared) + (u32)(warp * STAGES * STAGE_BYTES);
     u64 policy = evict_first_policy();
 
-    // The next kernel starts its own copies when this one has few left to ask for.
-    int groups = (GROUPS - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
-    int before_launch = groups * UNITS - STAGES - LEAD;
-    if (before_launch <= 0) launch_dependents();
     cursor ahead = {(int)blockIdx.x, 0};
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -224,6 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
     bool writes = threadIdx.x < OUT_ROWS * BATCH;
 #if X_RING
     wait_for_previous();
+    launch_dependents();
     cursor x_ahead = {(int)blockIdx.x, 0};
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -243,6 +239,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
 #endif
     float squares[BATCH];
     wait_for_previous();
+    launch_dependents();
 #if INPUT == INPUT_POST_NORM
     sum_delta_squares(delta, &partial, warp, lane);
 #endif
@@ -330,7 +327,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
 #endif
             copy_async_commit();
             ahead.advance();
-            if (--before_launch == 0) launch_dependents();
             if (++stage == STAGES) stage = 0;
         }
 

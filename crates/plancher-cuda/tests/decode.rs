@@ -93,7 +93,7 @@ fn the_loop_on_the_device_takes_the_steps_that_the_host_would() {
 
             // Penalised, and with a temperature so low that only the maximum can be drawn: through the other kernel.
             decode_all(&mut decoder, prompt, 2, 0);
-            let cold = Sampling { temperature: 1e-3, top_k: 50, top_p: 0.9, min_p: 0.1, seed: 7, ..Sampling::GREEDY };
+            let cold = Sampling { temperature: 1e-6, top_k: 50, top_p: 0.9, min_p: 0.1, seed: 7, ..Sampling::GREEDY };
             decoder.start(&[cold], &[prompt], 32).expect("room for 32 tokens");
             let drawn: Vec<u32> =
                 (0..32).map(|_| decoder.next_tokens().expect("a token")[0].expect("finite")).collect();

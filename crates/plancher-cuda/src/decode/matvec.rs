@@ -27,8 +27,6 @@ pub(crate) const MOST_SEQUENCES: usize = 8;
 
 /// Warps of a block.
 const WARPS: usize = 8;
-/// Slices that a warp still has to ask for when the next kernel may start: about the time that its start takes.
-const LEAD: usize = 5;
 /// Elements of a row that a warp multiplies at a time.
 const SLICE: usize = 64;
 
@@ -143,7 +141,6 @@ impl Matvec {
             .define("BATCH", self.batch)
             .define("SUBTILES", tiling.subtiles)
             .define("STAGES", tiling.stages)
-            .define("LEAD", LEAD)
             .define("WARPS", WARPS)
             .define("INPUT", input)
             .define("OUTPUT", output)
