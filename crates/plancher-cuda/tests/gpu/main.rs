@@ -2,5 +2,6 @@
 //! `PLANCHER_REQUIRE_GPU=1`.
 
 mod common;
+mod decode;
 mod matmul;
 mod prefill;

@@ -1,15 +1,13 @@
 //! The decode step on a GPU against Hugging Face's logits, at several batch sizes; the loop on the device against the
-//! same steps one by one. Skipped where there is no GPU, unless `PLANCHER_REQUIRE_GPU` is set.
-
-#[expect(dead_code, reason = "other tests use other parts of it")]
-mod common;
+//! same steps one by one.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Golden, Gpu, golden_checkpoints, relative_difference};
 use plancher_cuda::{CudaError, DecodeOptions, Decoder, DeviceWeights, LoadOptions, Sampling};
 use plancher_model::Model;
+
+use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
 
 /// The bar of the fast executors.
 const TOLERANCE: f64 = 1e-2;
