@@ -14,13 +14,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for cost in &ceilings.costs {
         println!("{:?}: {:.3} us {:.3?}", cost.step, cost.microseconds, cost.samples);
     }
+    for product in &ceilings.products {
+        println!("{} {}: {:.1} TFLOP/s {:.0?}", product.number, product.size, product.tflop_per_s, product.samples);
+    }
     for working_set in [1_u64 << 28, 2_471_600_000, 16 << 30] {
         println!("read ceiling at {working_set} bytes: {:?} GB/s", ceilings.read_ceiling(working_set));
     }
-    // Asking for more than there is must be an error that leaves the device usable.
-    let too_much = DeviceBuffer::<u8>::uninitialized(&device, 1 << 40);
-    assert!(matches!(too_much, Err(CudaError::OutOfMemory { .. })), "{too_much:?}");
-    println!("{}", too_much.err().map_or_else(String::new, |error| error.to_string()));
+    if effort != Effort::LEAST {
+        // Asking for more than there is must be an error that leaves the device usable. (Tools count it as an error.)
+        let too_much = DeviceBuffer::<u8>::uninitialized(&device, 1 << 40);
+        assert!(matches!(too_much, Err(CudaError::OutOfMemory { .. })), "{too_much:?}");
+        println!("{}", too_much.err().map_or_else(String::new, |error| error.to_string()));
+    }
     let mut pinned = PinnedBuffer::<u32>::zeroed(&device, 1000)?;
     pinned.copy_from_slice(0, &(0..1000).collect::<Vec<u32>>())?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&device, 1000)?;

@@ -85,6 +85,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) bandwidth_copy(uint4* _
     for (u64 i = tiles * TILE + (u64)blockIdx.x * THREADS + threadIdx.x; i < count; i += (u64)gridDim.x * THREADS) out[i] = load_16(in + i);
 }
 
+// The same with one piece a thread and every multiprocessor full of threads.
+extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_copy_single(uint4* __restrict__ out, const uint4* __restrict__ in, u64 count) {
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) out[i] = load_16(in + i);
+}
+
 static __device__ __forceinline__ uint4 scale_and_add(uint4 b, float scale, uint4 c) {
     return make_uint4(__float_as_uint(__uint_as_float(b.x) + scale * __uint_as_float(c.x)),
                       __float_as_uint(__uint_as_float(b.y) + scale * __uint_as_float(c.y)),
@@ -112,6 +118,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) bandwidth_triad(
     }
     for (u64 i = tiles * TILE + (u64)blockIdx.x * THREADS + threadIdx.x; i < count; i += (u64)gridDim.x * THREADS)
         a[i] = scale_and_add(load_16(b + i), scale, load_16(c + i));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) bandwidth_triad_single(
+    uint4* __restrict__ a, const uint4* __restrict__ b, const uint4* __restrict__ c, float scale, u64 count) {
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) a[i] = scale_and_add(load_16(b + i), scale, load_16(c + i));
 }
 
 #if __CUDA_ARCH__ >= 900

@@ -3,12 +3,14 @@
 
 mod bandwidth;
 mod latency;
+mod products;
 mod statistics;
 
 use serde::Serialize;
 
 pub use bandwidth::{BANDWIDTH, Rate, Traffic};
 pub use latency::{Cost, LATENCY, Step};
+pub use products::{Number, ProductRate};
 
 use crate::{Compiler, Device, Properties, Result};
 
@@ -21,6 +23,8 @@ pub struct Ceilings {
     pub rates: Vec<Rate>,
     /// Costs on the way from one piece of work to the next.
     pub costs: Vec<Cost>,
+    /// Rates of matrix products by cuBLASLt; empty where it is not found.
+    pub products: Vec<ProductRate>,
 }
 
 /// How much is measured.
@@ -51,6 +55,7 @@ impl Ceilings {
             device: device.properties().clone(),
             rates: bandwidth::measure(device, compiler, &Traffic::ALL, effort)?,
             costs: latency::measure(device, compiler, effort)?,
+            products: products::measure(device, compiler, effort)?,
         })
     }
 
@@ -60,7 +65,7 @@ impl Ceilings {
     /// As [`Self::measure`].
     pub fn measure_reading(device: &Device, compiler: &Compiler) -> Result<Self> {
         let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Effort::FULL)?;
-        Ok(Self { device: device.properties().clone(), rates, costs: Vec::new() })
+        Ok(Self { device: device.properties().clone(), rates, costs: Vec::new(), products: Vec::new() })
     }
 
     /// The best rate, in GB/s, of reading `working_set` bytes over and over: between the sizes that were measured, along
@@ -76,6 +81,13 @@ impl Ceilings {
     pub fn rate(&self, traffic: Traffic) -> Option<f64> {
         let rates = self.rates.iter().filter(|rate| rate.traffic == traffic);
         rates.max_by_key(|rate| rate.working_set).map(|rate| rate.gb_per_s)
+    }
+
+    /// The best rate of matrix products with these numbers, in TFLOP/s.
+    #[must_use]
+    pub fn matmul(&self, number: Number) -> Option<f64> {
+        let products = self.products.iter().filter(|product| product.number == number);
+        products.map(|product| product.tflop_per_s).max_by(f64::total_cmp)
     }
 
     /// The cost of one kind of step, in microseconds.

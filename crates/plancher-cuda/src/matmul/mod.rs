@@ -129,6 +129,29 @@ impl Matmul {
     }
 }
 
+impl Matmul {
+    /// `out (m, rows) = x (m, columns) * weight (rows, columns)ᵀ` in f32 throughout, by cuBLASLt, for ceilings.
+    ///
+    /// # Errors
+    /// If this is not cuBLASLt, or the device fails.
+    ///
+    /// # Safety
+    /// As [`Self::multiply`], with numbers of 4 bytes.
+    pub(crate) unsafe fn multiply_f32(
+        &mut self,
+        shape: [usize; 3],
+        x: CUdeviceptr,
+        weight: CUdeviceptr,
+        out: CUdeviceptr,
+    ) -> Result<()> {
+        match &mut self.0 {
+            // SAFETY: as the caller promises.
+            Implementation::CublasLt(library) => unsafe { library.multiply_f32(shape, x, weight, out) },
+            Implementation::Own(_) => Err(CudaError::Unsupported("our own products are not in f32".to_owned())),
+        }
+    }
+}
+
 impl Product {
     fn check(&self, m: usize) -> Result<()> {
         let sizes = [m, self.rows, self.columns, self.out_stride];

@@ -186,7 +186,18 @@ fn ceilings_table(ceilings: &Ceilings) -> String {
     });
     let rates = table::markdown(&["traffic", "working set", "GB/s", "% of bus"], 1, &rates.collect::<Vec<_>>());
     let costs = ceilings.costs.iter().map(|cost| vec![cost.step.to_string(), format!("{:.2}", cost.microseconds)]);
-    format!("{rates}\n{}", table::markdown(&["step", "us"], 1, &costs.collect::<Vec<_>>()))
+    let costs = table::markdown(&["step", "us"], 1, &costs.collect::<Vec<_>>());
+    let products = ceilings.products.iter().map(|product| {
+        let shape = format!("{} {}^3, {}", product.number, product.size, product.library);
+        vec![shape, format!("{:.0}", product.tflop_per_s)]
+    });
+    let products: Vec<_> = products.collect();
+    let products = if products.is_empty() {
+        "Matrix products were not measured: there is no cuBLASLt.\n".to_owned()
+    } else {
+        table::markdown(&["matrix product", "TFLOP/s"], 1, &products)
+    };
+    format!("{rates}\n{costs}\n{products}")
 }
 
 #[cfg(test)]
