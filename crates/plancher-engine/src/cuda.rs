@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use plancher_cuda::ceilings::Ceilings;
 use plancher_cuda::{
-    Compiler, DEFAULT_CHUNK, DecodeOptions, Decoder, Device, DeviceWeights, Element, LoadOptions, MatmulChoice,
-    Prefill, PrefillLogits, Sampling,
+    Compiler, CudaError, DEFAULT_CHUNK, DecodeOptions, Decoder, Device, DeviceWeights, Element, LoadOptions,
+    MatmulChoice, Prefill, PrefillLogits, Sampling,
 };
 use plancher_floor::Format;
 use plancher_model::Model;
@@ -47,18 +47,14 @@ impl CudaBackend {
     /// # Errors
     /// When there is no such GPU, no compiler, too little memory (the message says how many bytes are missing), or
     /// something in the model that the kernels do not do.
-    pub fn new(
-        model: &Model,
-        options: CudaOptions,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Self, plancher_cuda::CudaError> {
+    pub fn new(model: &Model, options: CudaOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, CudaError> {
         let device = Device::open(options.ordinal)?;
         let compiler = Compiler::find()?;
         compiler.check_driver()?;
         let load = LoadOptions { positions: Some(options.context), ..LoadOptions::default() };
         let weights = Arc::new(DeviceWeights::load(&device, &compiler, model, load, progress)?);
         let chunk = options.context.clamp(1, DEFAULT_CHUNK);
-        let prefill = Prefill::new(&device, &compiler, Arc::clone(&weights), chunk, MatmulChoice::default())?;
+        let prefill = Prefill::new(&device, &compiler, Arc::clone(&weights), chunk, matmul_choice()?)?;
         let decode = DecodeOptions { sequences: options.batch, positions: options.context, cache_budget: None };
         let decoder = Decoder::new(&device, &compiler, Arc::clone(&weights), decode)?;
         Ok(Self { device, compiler, weights, decoder, prefill, logits: Vec::new(), filled: 0, ceiling: None })
@@ -90,6 +86,18 @@ impl CudaBackend {
         };
         self.logits = self.decoder.prefill(&mut self.prefill, sequence, tokens, wanted, progress)?.logits;
         Ok(())
+    }
+}
+
+/// What multiplies in prefill: cuBLASLt where it is found, unless `PLANCHER_MATMUL` says otherwise.
+fn matmul_choice() -> Result<MatmulChoice, CudaError> {
+    match std::env::var("PLANCHER_MATMUL").as_deref() {
+        Err(_) | Ok("" | "auto") => Ok(MatmulChoice::Auto),
+        Ok("own") => Ok(MatmulChoice::Own),
+        Ok("cublaslt") => Ok(MatmulChoice::CublasLt),
+        Ok(other) => Err(CudaError::Unsupported(format!(
+            "`PLANCHER_MATMUL` is `{other}`, and can be `auto`, `own` or `cublaslt`"
+        ))),
     }
 }
 
