@@ -123,4 +123,6 @@ fn what_cannot_be_computed_is_refused() {
     let error = run(&mut prefill, &mut gpu.cache(&other, 64), 0, &[1], PrefillLogits::Last).expect_err("another model");
     assert_eq!(error.to_string(), "the cache of keys and values is that of another model");
     assert!(run(&mut prefill, &mut cache, 60, &[1; 4], PrefillLogits::Last).is_ok());
+    let error = Prefill::new(&gpu.device, &gpu.compiler, weights, usize::MAX, MatmulChoice::Own).expect_err("too many");
+    assert!(error.to_string().starts_with("`positions of a chunk` is "), "{error}");
 }
