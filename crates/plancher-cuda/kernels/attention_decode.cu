@@ -31,6 +31,7 @@
 #define SLICES (PADDED_DIM / 32)
 #define ELEMENTS ((HEAD_DIM + 31) / 32)
 #define OUTPUTS (HEADS * HEAD_DIM)
+#define TASKS ((HEADS + 1 + WARPS) / WARPS) // of a warp: query heads, key and value
 
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "pieces of 16 bytes");
 static_assert(PAGE_BYTES >= HEADS * HEAD_DIM * 4, "a warp's result takes the place of its page");
@@ -54,15 +55,9 @@ __device__ __forceinline__ void copy_rows(u32 destination, int stride, const ele
     }
 }
 
-// Norm and rotary embedding of one head by one warp; the result is in `scratch`, f32.
+// Norm and rotary embedding of one head, `x`, by one warp; the result is in `scratch`.
 __device__ __forceinline__ void prepare_head(
-    float* scratch, const float* head, const float* norm, const float2* rotation, float epsilon, int lane) {
-    float x[ELEMENTS];
-#pragma unroll
-    for (int i = 0; i < ELEMENTS; ++i) {
-        int d = i * 32 + lane;
-        x[i] = d < HEAD_DIM ? load_fresh(head + d) : 0.0f;
-    }
+    float* scratch, float (&x)[ELEMENTS], const float* norm, const float2* rotation, float epsilon, int lane) {
 #if QK_NORM
     float squares = 0.0f;
 #pragma unroll
@@ -224,22 +219,36 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_decode(
     __syncthreads();
     wait_for_previous();
 
-    // Queries as high and low halves; the new key and value in every block, since it is only one row.
+    // Queries as high and low halves; the new key and value in every block, since it is only one row. All loads first.
     const float* row = qkv + (long long)sequence * QKV_ROWS;
-    for (int task = warp; task < heads + 2; task += WARPS) {
+    float x[TASKS][ELEMENTS];
+#pragma unroll
+    for (int t = 0; t < TASKS; ++t) {
+        int task = warp + t * WARPS;
+        int head = task < heads ? kv_head * GROUP + head_block * 8 + task : KV_HEADS * (GROUP + task - heads) + kv_head;
+#pragma unroll
+        for (int i = 0; i < ELEMENTS; ++i) {
+            int d = i * 32 + lane;
+            x[t][i] = task < heads + 2 && d < HEAD_DIM ? load_fresh(row + head * HEAD_DIM + d) : 0.0f;
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TASKS; ++t) {
+        int task = warp + t * WARPS;
         if (task < heads) {
-            prepare_head(scratch[warp], row + (kv_head * GROUP + head_block * 8 + task) * HEAD_DIM, query_norm, rotation, epsilon, lane);
+            prepare_head(scratch[warp], x[t], query_norm, rotation, epsilon, lane);
             for (int d = lane; d < HEAD_DIM; d += 32) {
                 element high = to_element(scratch[warp][d]);
                 ((element*)(query_bytes + task * QUERY_STRIDE))[d] = high;
                 ((element*)(query_bytes + (8 + task) * QUERY_STRIDE))[d] = to_element(scratch[warp][d] - to_float(high));
             }
         } else if (task == heads) {
-            prepare_head(scratch[warp], row + QUERY_ROWS + kv_head * HEAD_DIM, key_norm, rotation, epsilon, lane);
+            prepare_head(scratch[warp], x[t], key_norm, rotation, epsilon, lane);
             for (int d = lane; d < HEAD_DIM; d += 32) new_key[d] = to_element(scratch[warp][d]);
-        } else {
-            for (int d = lane; d < HEAD_DIM; d += 32)
-                new_value[d] = to_element(load_fresh(row + QUERY_ROWS + (KV_HEADS + kv_head) * HEAD_DIM + d));
+        } else if (task == heads + 1) {
+#pragma unroll
+            for (int i = 0; i < ELEMENTS; ++i)
+                if (i * 32 + lane < HEAD_DIM) new_value[i * 32 + lane] = to_element(x[t][i]);
         }
         __syncwarp();
     }

@@ -8,7 +8,8 @@
 // for the one before it. Each sequence's arithmetic is the same at every batch size.
 //
 // Options: K_SIZE (columns as stored, a multiple of 64), NORM_SIZE (columns that the norm counts), ROW_COUNT (gate rows for
-// OUTPUT_GATED), BATCH (1 to 8), SUBTILES, STAGES, WARPS, INPUT and OUTPUT (below), HAS_BIAS, GELU (else SiLU).
+// OUTPUT_GATED), BATCH (1 to 8), SUBTILES, STAGES, WARPS, INPUT and OUTPUT (below), HAS_BIAS, GELU (else SiLU),
+// LEAD (slices that a warp has still to ask for when its block counts as nearly done).
 
 #define INPUT_ELEMENTS 0  // elements (BATCH, K_SIZE)
 #define INPUT_NORM 1      // RMS norm of the residual stream, f32 (BATCH, K_SIZE)
@@ -18,6 +19,7 @@
 #define OUTPUT_GATED 2    // activation(gate) * up as elements (BATCH, out_stride)
 #define OUTPUT_LOGITS 3   // stored, and each block's largest with its row
 
+#define MOST_POLLS 2000 // of 100 ns and more
 #define THREADS (WARPS * 32)
 #define SLICES (K_SIZE / 64)
 #define UNITS ((SLICES + WARPS - 1) / WARPS)
@@ -198,12 +200,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
     float* sum,                         // INPUT_POST_NORM: the residual stream after it (BATCH, K_SIZE)
     u64* candidates,                    // OUTPUT_LOGITS: (BATCH, blocks)
     float epsilon,
-    int out_stride) {
+    int out_stride,
+    u32* progress,       // counts blocks of this launch that have little left to ask for
+    const u32* previous, // that count of the kernel before, or nothing
+    u32 enough) {        // of its blocks
     extern __shared__ __align__(128) u8 shared[];
     __shared__ partial_sums partial;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 ring = shared_address(shared) + (u32)(warp * STAGES * STAGE_BYTES);
     u64 policy = evict_first_policy();
+
+    // Copies that start when the kernel before still has much to ask for would only take its turn, and then leave the
+    // memory idle between the two: so they start when it has little left. This is a matter of time alone, and bounded.
+    if (previous) {
+        if (threadIdx.x == 0)
+            for (int i = 0; i < MOST_POLLS && load_fresh(previous) < enough; ++i) __nanosleep(100);
+        __syncthreads();
+    }
+    int groups = (GROUPS - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
+    int before_end = progress && threadIdx.x == 0 ? max(groups * UNITS - STAGES - LEAD, 0) + 1 : 0;
 
     cursor ahead = {(int)blockIdx.x, 0};
 #pragma unroll
@@ -212,6 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
         copy_async_commit();
         ahead.advance();
     }
+
+    if (--before_end == 0) atomicAdd(progress, 1u);
 
     // The input: either copied along with the weights, or normed once into shared memory, each warp its own columns. The
     // factor 1 / rms is applied to the sums, so that nothing waits for it.
@@ -327,6 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) matvec(
 #endif
             copy_async_commit();
             ahead.advance();
+            if (--before_end == 0) atomicAdd(progress, 1u);
             if (++stage == STAGES) stage = 0;
         }
 

@@ -30,7 +30,7 @@ const SPLITS: usize = 8;
 /// Query heads that a block serves: rows of the matrix instruction that hold high halves.
 const HEADS_AT_ONCE: usize = 8;
 /// Shared memory that a block's pages may take, so that products fit beside it.
-const PAGES_LIMIT: usize = 64 << 10;
+const PAGES_LIMIT: usize = 60 << 10;
 
 /// What the kernel is specialised for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ struct Attention {
 }
 
 impl Attention {
-    fn new(layer: &LayerConfig, rope: Option<&RopeTable>, element: Element, shape: Shape) -> Self {
+    fn new(layer: &LayerConfig, rope: Option<&RopeTable>, element: Element, clusters: bool) -> Self {
         Self {
             head_dim: layer.head_dim,
             group: layer.n_heads / layer.n_kv_heads,
             kv_heads: layer.n_kv_heads,
-            splits: if shape.clusters { SPLITS } else { 1 },
+            splits: if clusters { SPLITS } else { 1 },
             rotary_pairs: rope.map_or(0, |rope| rope.pairs),
             interleaved: rope.is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
             qk_norm: layer.qk_norm,
@@ -70,6 +70,12 @@ impl Attention {
         (PAGES_LIMIT / self.page_bytes()).clamp(1, 4)
     }
 
+    /// About the static shared memory of a block, in bytes: queries, one head for each warp, the block's output.
+    fn static_bytes(&self) -> usize {
+        let heads = self.group.min(HEADS_AT_ONCE);
+        16 * (2 * self.head_dim.next_multiple_of(32) + 64) + 4 * self.head_dim * (self.warps() + heads + 3) + 1024
+    }
+
     fn constants(&self) -> Specialization {
         self.element
             .constants()
@@ -82,6 +88,15 @@ impl Attention {
             .define("ROPE_INTERLEAVED", u8::from(self.interleaved))
             .define("QK_NORM", u8::from(self.qk_norm))
     }
+}
+
+/// The shared memory of the largest block of a model's attention, in bytes.
+pub(super) fn shared_memory(layers: &[LayerConfig], element: Element) -> usize {
+    let bytes = layers.iter().map(|layer| {
+        let attention = Attention::new(layer, None, element, false);
+        attention.warps() * attention.page_bytes() + attention.static_bytes()
+    });
+    bytes.max().unwrap_or(0)
 }
 
 /// What attention reads and writes besides weights and cache, as addresses on the device.
@@ -110,7 +125,7 @@ pub(super) fn prepare(
     (cache, layer_index): (&KvCache, usize),
     operands: Operands,
 ) -> Result<Prepared> {
-    let attention = Attention::new(layer, rope, element, shape);
+    let attention = Attention::new(layer, rope, element, shape.clusters);
     let kernel = loader.kernel(ATTENTION_DECODE.source, &attention.constants(), "attention_decode")?;
     let shared = (attention.warps() * attention.page_bytes()) as u32;
     kernel.prefer_shared_memory(100)?;

@@ -24,6 +24,8 @@ pub(super) struct Buffers {
     pub(super) tokens: DeviceBuffer<u32>,
     /// Positions in each sequence's cache.
     pub(super) positions: DeviceBuffer<u32>,
+    /// Nearly done blocks of the products of a feed-forward part, `(layers, 2)`.
+    pub(super) progress: DeviceBuffer<u32>,
 }
 
 impl Buffers {
@@ -44,6 +46,7 @@ impl Buffers {
             candidates: DeviceBuffer::zeroed(device, sequences * candidates)?,
             tokens: DeviceBuffer::zeroed(device, sequences)?,
             positions: DeviceBuffer::zeroed(device, sequences)?,
+            progress: DeviceBuffer::zeroed(device, 2 * config.layers.len())?,
         })
     }
 }

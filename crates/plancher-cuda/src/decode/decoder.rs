@@ -8,7 +8,7 @@ use super::matvec::MOST_SEQUENCES;
 use super::sampling::Chooser;
 use super::step::{self, Parts};
 use super::token_loop::Running;
-use super::{Prepared, Shape};
+use super::{Prepared, Shape, attention};
 use crate::{
     Compiler, CudaError, Device, DeviceWeights, Graph, KvCache, Loader, Prefill, PrefillLogits, Prefilled, Result,
 };
@@ -72,7 +72,8 @@ impl Decoder {
         check("sequences of a step", sequences, MOST_SEQUENCES)?;
         let covered = weights.ropes.iter().map(|rope| rope.positions).min().unwrap_or(usize::MAX);
         check("positions of a sequence", positions, covered)?;
-        let shape = Shape::of(device.properties());
+        let attention = attention::shared_memory(&weights.config.layers, weights.element);
+        let shape = Shape::of(device.properties(), attention);
         let sequences = sequences.max(1);
         let candidates = step::head_blocks(&weights, shape);
         let buffers = Buffers::new(device, &weights, sequences, candidates)?;

@@ -35,6 +35,8 @@ pub(super) fn prepare(
         .buffer(&buffers.hidden[0])
         .buffer(&matrix.elements)
         .buffer(&buffers.tokens)
-        .value(weights.config.embedding_scale);
+        .value(weights.config.embedding_scale)
+        .buffer(&buffers.progress)
+        .value(buffers.progress.len() as i32);
     Ok(Prepared { kernel, launch, arguments })
 }

@@ -27,6 +27,10 @@ pub(crate) const MOST_SEQUENCES: usize = 8;
 
 /// Warps of a block.
 const WARPS: usize = 8;
+/// Slices that a warp has still to ask for when its block counts as nearly done.
+const LEAD: usize = 1;
+/// Of so many blocks out of four, nearly done, the next product starts its own copies.
+const NEARLY_DONE: usize = 3;
 /// Elements of a row that a warp multiplies at a time.
 const SLICE: usize = 64;
 
@@ -114,11 +118,19 @@ impl Matvec {
         let with_weights = self.input == Input::Elements;
         let input = if with_weights { 0 } else { self.batch * self.stride * 2 };
         let stage = WARPS * (subtiles * 8 * SLICE * 2 + if with_weights { self.batch * SLICE * 2 } else { 0 });
+        // Beside a small input the slices stay within the footprint; a large one exceeds it anyway.
+        let within = if 4 * input < shape.footprint { shape.footprint - input } else { shape.ring };
+        let ring = shape.ring.min(within);
         let most = (shape.shared_per_block.saturating_sub(input) / stage).max(2);
-        let stages = ((shape.ring + stage / 2) / stage).clamp(2, most.min(12));
+        let stages = (ring / stage).clamp(2, most.min(12));
         let groups = self.rows.div_ceil(self.group_rows(subtiles));
         let rounds = groups.div_ceil(shape.multiprocessors);
-        Tiling { subtiles, stages, blocks: groups.div_ceil(rounds), shared: stages * stage + input }
+        Tiling {
+            subtiles,
+            stages,
+            blocks: groups.div_ceil(rounds),
+            shared: (stages * stage + input).max(shape.footprint),
+        }
     }
 
     fn constants(&self, tiling: Tiling) -> Specialization {
@@ -141,6 +153,7 @@ impl Matvec {
             .define("BATCH", self.batch)
             .define("SUBTILES", tiling.subtiles)
             .define("STAGES", tiling.stages)
+            .define("LEAD", LEAD)
             .define("WARPS", WARPS)
             .define("INPUT", input)
             .define("OUTPUT", output)
@@ -162,6 +175,24 @@ pub(super) struct Operands {
     pub(super) sum: u64,
     pub(super) candidates: u64,
     pub(super) epsilon: f32,
+    /// Where nearly done blocks are counted, and where those of the product before are.
+    pub(super) progress: u64,
+    pub(super) previous: Progress,
+}
+
+/// The count of nearly done blocks that a product waits for before it starts to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Its address; 0 to start at once.
+    pub(super) count: u64,
+    pub(super) enough: u32,
+}
+
+impl Progress {
+    /// When most blocks of a product that counts them at `count` are nearly done.
+    pub(super) fn of(count: u64, tiling: Tiling) -> Self {
+        Self { count, enough: (tiling.blocks * NEARLY_DONE / 4) as u32 }
+    }
 }
 
 /// Prepares the launch of a product.
@@ -190,7 +221,10 @@ pub(super) fn prepare(
         .value(operands.sum)
         .value(operands.candidates)
         .value(operands.epsilon)
-        .value(operands.out_stride as i32);
+        .value(operands.out_stride as i32)
+        .value(operands.progress)
+        .value(operands.previous.count)
+        .value(operands.previous.enough);
     Ok(super::Prepared { kernel, launch, arguments })
 }
 
@@ -219,7 +253,13 @@ fn specializations() -> Vec<(&'static str, Specialization)> {
 mod tests {
     use super::*;
 
-    const H200: Shape = Shape { multiprocessors: 132, shared_per_block: 227 << 10, ring: 64 << 10, clusters: true };
+    const H200: Shape = Shape {
+        multiprocessors: 132,
+        shared_per_block: 227 << 10,
+        ring: 64 << 10,
+        footprint: 80 << 10,
+        clusters: true,
+    };
 
     fn matvec(rows: usize, columns: usize, batch: usize, output: Output) -> Matvec {
         let input = if output == Output::Add { Input::Elements } else { Input::Norm };

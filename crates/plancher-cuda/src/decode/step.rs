@@ -3,7 +3,7 @@
 use plancher_model::FeedForward;
 
 use super::buffers::Buffers;
-use super::matvec::{Input, Matvec, Operands, Output};
+use super::matvec::{Input, Matvec, Operands, Output, Progress};
 use super::{Shape, attention, embed, matvec};
 use crate::{Arguments, CudaError, DeviceBuffer, DeviceWeights, Kernel, KvCache, Launch, Loader, Result};
 
@@ -71,13 +71,16 @@ pub(super) fn prepare(loader: &mut Loader, parts: &Parts<'_>, batch: usize) -> R
     let (config, element, epsilon) = (&weights.config, weights.element, weights.config.norm_eps);
     let hidden_stride = crate::padded(config.hidden_size);
     let mut residual = Residual { buffers, current: 0, pending_norm: None };
+    // What the next product waits for before it starts to copy.
+    let mut before = Progress::default();
     let mut step = vec![embed::prepare(loader, weights, buffers, batch)?];
 
     for (index, (layer, w)) in config.layers.iter().zip(&weights.layers).enumerate() {
         let (input, operands) = residual.read(&w.attention_norm, epsilon);
         let query_key_value = buffers.query_key_value.pointer();
         let product = Matvec::new(&w.query_key_value, element, batch, input, Output::Store);
-        let operands = Operands { out: query_key_value, out_stride: w.query_key_value.rows, ..operands };
+        let operands =
+            Operands { out: query_key_value, out_stride: w.query_key_value.rows, previous: before, ..operands };
         let bias = w.query_key_value_bias.as_ref();
         step.push(matvec::prepare(loader, shape, product, &w.query_key_value, bias, operands)?);
 
@@ -110,13 +113,19 @@ pub(super) fn prepare(loader: &mut Loader, parts: &Parts<'_>, batch: usize) -> R
         };
         let (input, operands) = residual.read(&w.feed_forward_norm, epsilon);
         let product = Matvec::new(&w.gate_up, element, batch, input, Output::Gated(activation));
-        let operands = Operands { out: buffers.gated.pointer(), out_stride: w.down.stride, ..operands };
+        let progress = buffers.progress.pointer_at(2 * index);
+        before = Progress::of(progress, product.tiling(shape));
+        let operands = Operands { out: buffers.gated.pointer(), out_stride: w.down.stride, progress, ..operands };
         step.push(matvec::prepare(loader, shape, product, &w.gate_up, w.gate_up_bias.as_ref(), operands)?);
 
         let post_norm = w.post_feed_forward_norm.as_ref();
         let (output, out) = branch(&residual, post_norm);
         let product = Matvec::new(&w.down, element, batch, Input::Elements, output);
-        let operands = Operands { out, out_stride: hidden_stride, x: buffers.gated.pointer(), ..Operands::default() };
+        let progress = buffers.progress.pointer_at(2 * index + 1);
+        let x = buffers.gated.pointer();
+        let operands =
+            Operands { out, out_stride: hidden_stride, x, progress, previous: before, ..Operands::default() };
+        before = Progress::of(progress, product.tiling(shape));
         step.push(matvec::prepare(loader, shape, product, &w.down, w.down_bias.as_ref(), operands)?);
         residual.pending_norm = post_norm;
     }
@@ -127,6 +136,7 @@ pub(super) fn prepare(loader: &mut Loader, parts: &Parts<'_>, batch: usize) -> R
         out: buffers.logits.pointer(),
         out_stride: head.rows,
         candidates: buffers.candidates.pointer(),
+        previous: before,
         ..operands
     };
     let product = Matvec::new(head, element, batch, input, Output::Logits);
