@@ -64,7 +64,7 @@ def golden_one(evidence, name, directory):
 def golden(evidence):
     """Every golden checkpoint without experts, each in its own processes, several at a time."""
     names = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name not in EXPERTS)
-    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(6) as pool:
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(16) as pool:
         results = list(pool.map(lambda name: golden_one(evidence, name, directory), names))
     for name, error, wrong, unequal in results:
         evidence.say(f"  {name:22} {error:.2e} wrong {wrong} unequal runs {unequal}")
