@@ -1,7 +1,7 @@
 //! Compiling without a GPU: what comes out, what an error says, and what the cache does. Skipped where there is no
 //! NVRTC, unless `PLANCHER_REQUIRE_NVRTC=1` (CI sets it, having installed one).
 
-use plancher_cuda::catalogue::{CATALOGUE, check};
+use plancher_cuda::catalogue::{Disassembler, Expectation, Family, check, family};
 use plancher_cuda::{Architecture, Compiler, CudaError, Source, Specialization};
 
 const DOUBLE: Source =
@@ -75,18 +75,43 @@ fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_compiled_a
 }
 
 #[test]
-fn every_kernel_of_the_catalogue_compiles_for_hopper_in_one_of_its_shapes() {
+fn the_check_finds_broken_promises_and_nothing_else() {
+    static BROKEN: Family = Family {
+        source: Source {
+            name: "broken",
+            text: "#if SIZE > 100
+extern \"C\" __global__ void spills(float* x, int n) { float v[SIZE]; for (int i = 0; i < SIZE; ++i) v[i] = x[i * n]; __syncthreads();
+    for (int i = 0; i < SIZE; ++i) x[i + n] = v[i] * v[SIZE - 1 - i]; }
+#endif
+#if SIZE < 0
+extern \"C\" __global__ void never(float* x) { *x = 0; }
+#endif
+#if SIZE == 7
+#error seven
+#endif",
+        },
+        purpose: "breaking promises",
+        architectures: &[Architecture::of_capability(8, 0)],
+        spill_budget: 0,
+        expected: &[Expectation::new("spills", 80, "HMMA")],
+        specializations: || {
+            vec![
+                ("large", Specialization::new().define("SIZE", 200).option("--maxrregcount=32")),
+                ("seven", Specialization::new().define("SIZE", 7)),
+            ]
+        },
+    };
     let Some(compiler) = compiler() else { return };
-    // Every architecture is the business of `plancher kernels compile`, which takes longer and which CI runs.
-    let report = check(&compiler, None, CATALOGUE, &[Architecture::of_capability(9, 0)], 4).expect("it runs");
-    assert_eq!(report.findings, []);
-    for family in CATALOGUE {
-        for kernel in family.source.kernels() {
-            let mut rows = report.rows.iter().filter(|row| row.family == family.source.name);
-            assert!(
-                rows.any(|row| row.kernels.iter().any(|found| found.name == kernel)),
-                "`{kernel}` is never compiled"
-            );
-        }
-    }
+    let problems = |families: &[&'static Family], architectures: &[Architecture]| {
+        let report = check(&compiler, Disassembler::find().ok().as_ref(), families, architectures, 2).expect("it runs");
+        report.findings.into_iter().map(|finding| finding.problem).collect::<Vec<_>>()
+    };
+    let found = problems(&[&BROKEN], &Architecture::ALL);
+    let has = |part: &str| found.iter().any(|problem| problem.contains(part));
+    assert!(has("`spills` spills ") && has("`never` is never compiled") && has("seven"), "{found:?}");
+    assert_eq!(Disassembler::find().is_ok(), has("`spills` has no `HMMA`"), "{found:?}");
+    assert_eq!(found.len(), 3 + usize::from(Disassembler::find().is_ok()), "{found:?}");
+    let all = [family("bandwidth"), family("latency")];
+    let all: Vec<&Family> = all.into_iter().flatten().collect();
+    assert_eq!((all.len(), problems(&all, &[Architecture::of_capability(9, 0)])), (2, Vec::new()));
 }
