@@ -5,3 +5,4 @@ mod common;
 mod decode;
 mod matmul;
 mod prefill;
+mod sampling;
