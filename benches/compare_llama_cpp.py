@@ -51,7 +51,7 @@ class Comparison:
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         git = ["git", "-C", root]
         self.commit = run(git + ["rev-parse", "--short=12", "HEAD"]).strip()
-        self.dirty = bool(run(git + ["status", "--porcelain", "--untracked-files=no"]).strip())
+        self.dirty = bool(run(git + ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!evidence"]).strip())
         crates = ["plancher-cpu", "plancher-program"]
         hash_ = options.code_hash or run(["cargo", "xtask", "code-hash"] + crates).strip()
         self.code = {"crates": crates, "sha256": hash_}

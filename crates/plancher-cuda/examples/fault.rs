@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let refused = unsafe { tame.launch(&Launch::linear(1, 4096), &Arguments::new().buffer(&word)) };
     println!("{}", refused.expect_err("too many threads"));
     // SAFETY: not sound, and meant not to be: the address is nobody's, so that the device stops the kernel.
-    unsafe { wild.launch(&once, &Arguments::new().value(16_u64))? };
-    let fault = device.synchronize().expect_err("a fault");
+    let launched = unsafe { wild.launch(&once, &Arguments::new().value(16_u64)) };
+    let fault = launched.and_then(|()| device.synchronize()).expect_err("a fault");
     println!("{fault}");
     assert!(matches!(fault, CudaError::Fault { .. }) && fault.to_string().contains("`wild`"));
     assert_eq!(word.download().expect_err("it stays"), fault);

@@ -104,10 +104,47 @@ extern "C" __global__ void __launch_bounds__(THREADS) prefill_normalize(
 
 #ifdef APPEND
 // Options: N_HEADS, N_KV_HEADS, HEAD_DIM (even), STRIDE (elements of a row of projections), PAIRS (0: no rotary embedding),
-// INTERLEAVED, QK_NORM, BIAS. One block a position, one warp a head at a time.
+// INTERLEAVED, QK_NORM, BIAS. One block a position; each warp has several heads under way, so that their loads overlap.
 #define KV_BLOCK 32
 #define WARPS 8
 #define WORDS ((HEAD_DIM / 2 + 31) / 32) // pairs of neighbouring elements that a lane holds
+#define HEADS (N_HEADS + 2 * N_KV_HEADS)
+#define AT_ONCE 3
+
+#if QK_NORM
+// RMS norm of a head over the warp.
+static __device__ __forceinline__ void normalize_head(float2 (&values)[WORDS], const float* weight, float epsilon) {
+    int lane = threadIdx.x % 32;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) sum += values[i].x * values[i].x + values[i].y * values[i].y;
+    float factor = rsqrtf(warp_sum(sum) / HEAD_DIM + epsilon);
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        int word = i * 32 + lane;
+        if (word < HEAD_DIM / 2) {
+            values[i].x *= factor * weight[2 * word];
+            values[i].y *= factor * weight[2 * word + 1];
+        }
+    }
+}
+#endif
+
+#if PAIRS > 0
+// Element `at` of a head, rotated; `head` holds all of them, since a partner may be another lane's.
+static __device__ __forceinline__ float rotated(const float* head, int at, const float2* angles) {
+#if INTERLEAVED
+    bool second = at % 2 == 1;
+    float2 angle = angles[at / 2];
+    float partner = head[at ^ 1];
+#else
+    bool second = at >= PAIRS;
+    float2 angle = angles[second ? at - PAIRS : at];
+    float partner = head[second ? at - PAIRS : at + PAIRS];
+#endif
+    return second ? head[at] * angle.x + partner * angle.y : head[at] * angle.x - partner * angle.y;
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32) prefill_append(
     element* __restrict__ projections,    // (chunk, STRIDE): query, key, value heads; queries are rotated in place
@@ -125,83 +162,64 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) prefill_append(
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 position = (u32)start + blockIdx.x;
     u64 block = block_table[position / KV_BLOCK];
-    for (int head = warp; head < N_HEADS + 2 * N_KV_HEADS; head += WARPS) {
-        bool is_query = head < N_HEADS, is_value = head >= N_HEADS + N_KV_HEADS;
-        u32* source = (u32*)(projections + (u64)blockIdx.x * STRIDE + head * HEAD_DIM);
-        float2 values[WORDS];
+    element* row = projections + (u64)blockIdx.x * STRIDE;
+    for (int first = warp; first < HEADS; first += WARPS * AT_ONCE) {
+        float2 values[AT_ONCE][WORDS];
 #pragma unroll
-        for (int i = 0; i < WORDS; ++i) {
-            int word = i * 32 + lane;
-            values[i] = make_float2(0.0f, 0.0f);
-            if (word < HEAD_DIM / 2) {
-                values[i] = unpack_elements(source[word]);
-#if BIAS
-                values[i].x += bias[head * HEAD_DIM + 2 * word];
-                values[i].y += bias[head * HEAD_DIM + 2 * word + 1];
-#endif
-            }
+        for (int i = 0; i < AT_ONCE * WORDS; ++i) {
+            int head = first + i / WORDS * WARPS, word = i % WORDS * 32 + lane;
+            bool inside = head < HEADS && word < HEAD_DIM / 2;
+            values[i / WORDS][i % WORDS] =
+                inside ? unpack_elements(((const u32*)(row + head * HEAD_DIM))[word]) : make_float2(0.0f, 0.0f);
         }
-        if (!is_value) {
-#if QK_NORM
-            const float* norm = is_query ? query_norm : key_norm;
-            float sum = 0.0f;
 #pragma unroll
-            for (int i = 0; i < WORDS; ++i) sum += values[i].x * values[i].x + values[i].y * values[i].y;
-            float factor = rsqrtf(warp_sum(sum) / HEAD_DIM + epsilon);
-#pragma unroll
-            for (int i = 0; i < WORDS; ++i) {
-                int word = i * 32 + lane;
-                if (word < HEAD_DIM / 2) {
-                    values[i].x *= factor * norm[2 * word];
-                    values[i].y *= factor * norm[2 * word + 1];
-                }
-            }
-#endif
-#if PAIRS > 0
-            // An element's partner may be in another lane.
-            __syncwarp();
-#pragma unroll
-            for (int i = 0; i < WORDS; ++i) {
-                int word = i * 32 + lane;
-                if (word < HEAD_DIM / 2) *(float2*)&heads[warp][2 * word] = values[i];
-            }
-            __syncwarp();
-            const float2* angles = rotations + (u64)position * PAIRS;
+        for (int j = 0; j < AT_ONCE; ++j) {
+            int head = first + j * WARPS;
+            if (head >= HEADS) break;
+            bool is_query = head < N_HEADS, is_value = head >= N_HEADS + N_KV_HEADS;
+#if BIAS
 #pragma unroll
             for (int i = 0; i < WORDS; ++i) {
                 int word = i * 32 + lane;
                 if (word >= HEAD_DIM / 2) break;
-#pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    int at = 2 * word + j;
-                    if (at >= 2 * PAIRS) continue;
-#if INTERLEAVED
-                    bool second = at % 2 == 1;
-                    float2 angle = angles[at / 2];
-                    float partner = heads[warp][at ^ 1];
-#else
-                    bool second = at >= PAIRS;
-                    float2 angle = angles[second ? at - PAIRS : at];
-                    float partner = heads[warp][second ? at - PAIRS : at + PAIRS];
+                values[j][i].x += bias[head * HEAD_DIM + 2 * word];
+                values[j][i].y += bias[head * HEAD_DIM + 2 * word + 1];
+            }
 #endif
-                    float value = j == 0 ? values[i].x : values[i].y;
-                    float rotated = second ? value * angle.x + partner * angle.y : value * angle.x - partner * angle.y;
-                    if (j == 0) values[i].x = rotated;
-                    else values[i].y = rotated;
+#if QK_NORM
+            if (!is_value) normalize_head(values[j], is_query ? query_norm : key_norm, epsilon);
+#endif
+#if PAIRS > 0
+            if (!is_value) {
+                __syncwarp();
+#pragma unroll
+                for (int i = 0; i < WORDS; ++i) {
+                    int word = i * 32 + lane;
+                    if (word < HEAD_DIM / 2) *(float2*)&heads[warp][2 * word] = values[j][i];
+                }
+                __syncwarp();
+                const float2* angles = rotations + (u64)position * PAIRS;
+#pragma unroll
+                for (int i = 0; i < WORDS; ++i) {
+                    int at = 2 * (i * 32 + lane);
+                    if (at < 2 * PAIRS) {
+                        values[j][i].x = rotated(heads[warp], at, angles);
+                        values[j][i].y = rotated(heads[warp], at + 1, angles);
+                    }
                 }
             }
 #endif
-        }
-        u32* target = source;
-        if (!is_query) {
-            u64 kv_head = (u64)(is_value ? head - N_HEADS - N_KV_HEADS : head - N_HEADS);
-            u64 slot = ((block * N_KV_HEADS + kv_head) * 2 + is_value) * KV_BLOCK + position % KV_BLOCK;
-            target = (u32*)(cache + slot * HEAD_DIM);
-        }
+            u32* target = (u32*)(row + head * HEAD_DIM);
+            if (!is_query) {
+                u64 kv_head = (u64)(is_value ? head - N_HEADS - N_KV_HEADS : head - N_HEADS);
+                u64 slot = ((block * N_KV_HEADS + kv_head) * 2 + is_value) * KV_BLOCK + position % KV_BLOCK;
+                target = (u32*)(cache + slot * HEAD_DIM);
+            }
 #pragma unroll
-        for (int i = 0; i < WORDS; ++i) {
-            int word = i * 32 + lane;
-            if (word < HEAD_DIM / 2) target[word] = pack_elements(values[i].x, values[i].y);
+            for (int i = 0; i < WORDS; ++i) {
+                int word = i * 32 + lane;
+                if (word < HEAD_DIM / 2) target[word] = pack_elements(values[j][i].x, values[j][i].y);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec};
 
-use crate::{CudaError, Device, Result};
+use crate::{Device, Result};
 
 /// Recorded work. Whatever it uses (kernels, memory) must outlive it, which is why replaying is unsafe.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct Graph {
     recorded: CUgraph,
     executable: CUgraphExec,
     name: Arc<str>,
+    /// The kernels' names, each once.
+    kernels: Vec<Arc<str>>,
     nodes: usize,
 }
 
@@ -25,18 +27,15 @@ impl Graph {
     /// # Errors
     /// If `work` fails, waits, or does something else that cannot be recorded.
     pub fn capture(device: &Device, name: &str, work: impl FnOnce() -> Result<()>) -> Result<Self> {
-        if device.waits_after_launches() {
-            return Err(CudaError::Unsupported(format!(
-                "graph `{name}` cannot be recorded while `PLANCHER_CUDA_SYNC=1` asks to wait after each launch"
-            )));
-        }
         device.bind()?;
         // Relaxed: `work` may allocate. Only this device's stream is recorded.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is the device's.
         let result = unsafe { sys::cuStreamBeginCapture_v2(device.stream(), mode) };
         device.check_for("cuStreamBeginCapture", result, || format!("graph `{name}`"))?;
+        device.recording();
         let outcome = work();
+        let kernels = device.recorded();
         let mut graph: CUgraph = std::ptr::null_mut();
         // SAFETY: recording began above and ends whatever happened in between.
         let result = unsafe { sys::cuStreamEndCapture(device.stream(), &raw mut graph) };
@@ -45,7 +44,8 @@ impl Graph {
             device: device.clone(),
             recorded: graph,
             executable: std::ptr::null_mut(),
-            name: name.into(),
+            name: format!("graph {name}").into(),
+            kernels,
             nodes: 0,
         };
         outcome?;
@@ -74,9 +74,9 @@ impl Graph {
         self.device.bind()?;
         // SAFETY: the executable graph is this device's; what its kernels do is the caller's promise.
         let result = unsafe { sys::cuGraphLaunch(self.executable, self.device.stream()) };
-        self.device.check_for("cuGraphLaunch", result, || format!("graph `{}`", self.name))?;
-        self.device.launched(&self.name);
-        Ok(())
+        self.device.check_for("cuGraphLaunch", result, || format!("`{}`", self.name))?;
+        self.device.replayed(&self.name, &self.kernels);
+        if self.device.waits_after_launches() { self.device.synchronize() } else { Ok(()) }
     }
 
     /// How many launches, copies and fills were recorded.

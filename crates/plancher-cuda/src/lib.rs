@@ -27,6 +27,7 @@ mod architecture;
 pub mod catalogue;
 pub mod ceilings;
 mod compiler;
+mod decode;
 mod device;
 mod driver;
 mod error;
@@ -43,6 +44,7 @@ mod weights;
 
 pub use architecture::{Architecture, NoArchitecture};
 pub use compiler::{Compiler, Cubin, KernelResources, Source, Specialization};
+pub use decode::{DecodeOptions, Decoder, Sampling, StepTimes};
 pub use device::{Device, Memory, Properties};
 pub use driver::{CudaVersion, Driver, OLDEST_DRIVER, driver};
 pub use error::{CudaError, Result};

@@ -229,7 +229,7 @@ impl Run<'_> {
                     sampler.observe(last);
                     sequence.decode(last)?;
                 }
-                sampler.sample(sequence.last_logits())
+                sampler.sample(sequence.last_logits_mut())
             }
         };
         chosen.ok_or_else(|| EngineError::NotFinite { position: sequence.tokens().len().saturating_sub(1) })

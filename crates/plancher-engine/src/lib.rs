@@ -4,6 +4,7 @@
 mod backend;
 mod bench;
 mod cpu;
+mod cuda;
 mod error;
 mod generate;
 mod hash;
@@ -18,6 +19,7 @@ mod text_stream;
 pub use backend::{Backend, BackendError, BatchDecode, LogitsOf, StepTimes, Storage, Telemetry, TokenLoop};
 pub use bench::{BenchCase, BenchSamples, bench};
 pub use cpu::CpuBackend;
+pub use cuda::{CudaBackend, CudaOptions};
 pub use error::EngineError;
 pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
 pub use hash::hash_logits;

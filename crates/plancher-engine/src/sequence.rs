@@ -74,6 +74,11 @@ impl Sequence {
         &self.logits
     }
 
+    /// The same, to be changed for a moment.
+    pub(crate) fn last_logits_mut(&mut self) -> &mut [f32] {
+        &mut self.logits
+    }
+
     /// Makes the sequence hold exactly `prompt`. What the cache shares with `prompt` from the start stays; the rest is
     /// computed. `progress` is told how many tokens of the prompt are done and returns false to stop.
     ///

@@ -107,7 +107,7 @@ impl TokenLoop for LoopBackend {
                 running.sampler.observe(last);
                 running.logits = self.inner.decode(last)?.to_vec();
             }
-            running.last = running.sampler.sample(&running.logits);
+            running.last = running.sampler.sample(&mut running.logits);
             running.ready.push_back(running.last);
             running.left -= 1;
         }
@@ -138,10 +138,10 @@ impl BatchDecode for LoopBackend {
         for (sequence, &first) in self.sequences.iter_mut().zip(first) {
             let mut token = first;
             for step in 0..steps {
-                let logits = sequence.decode(token)?;
-                token = Sampler::new(SamplingParams::default())?.sample(logits).expect("finite");
+                let mut logits = sequence.decode(token)?.to_vec();
+                token = Sampler::new(SamplingParams::default())?.sample(&mut logits).expect("finite");
                 if step + 1 == steps {
-                    self.logits.extend_from_slice(logits);
+                    self.logits.append(&mut logits);
                 }
             }
         }

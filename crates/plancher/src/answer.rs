@@ -17,7 +17,7 @@ pub(crate) struct Answer {
     pub(crate) generation: Generation,
     /// Seconds from the command's or the turn's beginning to the first token.
     pub(crate) first_token: f64,
-    /// Speed beside its floor; `None` when only one token, or none, came.
+    /// Speed beside its floor; `None` when only one token, or none, came, or nobody would see it.
     pub(crate) report: Option<DecodeReport>,
 }
 
@@ -55,9 +55,14 @@ pub(crate) fn produce(
     let generation = generate(sequence, request, &mut token_bytes, interruptible.flag(), &mut events)?;
     printed?;
     let first_token = first_token.unwrap_or_else(|| started.elapsed()).as_secs_f64();
-    let ceiling = sequence.read_ceiling()?;
-    let storage = sequence.backend().storage();
-    let report = DecodeReport::of_generation(&model_shape(model), storage, &generation.timing, ceiling)?;
+    // Nobody sees the report of a quiet run that prints its text: the ceiling need not be measured.
+    let report = if print && crate::logging::is_quiet() {
+        None
+    } else {
+        let ceiling = sequence.read_ceiling()?;
+        let storage = sequence.backend().storage();
+        DecodeReport::of_generation(&model_shape(model), storage, &generation.timing, ceiling)?
+    };
     Ok(Answer { generation, first_token, report })
 }
 

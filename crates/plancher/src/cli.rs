@@ -10,8 +10,8 @@ use crate::commands::{
 
 /// How many bytes must move to produce a token, and how close to that floor do we run?
 ///
-/// Plancher decodes language models on the CPU, says what every run cost in bytes, and compares it with the fastest
-/// this machine could have read them.
+/// Plancher decodes language models on CPUs and NVIDIA GPUs, says what every run cost in bytes, and compares it with the
+/// fastest this machine could have read them.
 #[derive(Debug, Parser)]
 #[command(name = "plancher", version, propagate_version = true, max_term_width = 100, after_long_help = AFTER_HELP)]
 pub(crate) struct Cli {

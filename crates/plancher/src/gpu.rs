@@ -1,9 +1,15 @@
-//! Whether there is a GPU that can be used.
+//! Whether there is a GPU that can be used, and the model on it.
+
+use std::time::Instant;
 
 use plancher_cuda::libraries::{Environment, Kind};
 use plancher_cuda::{Compiler, CudaError, Device};
+use plancher_engine::{Backend, CudaBackend, CudaOptions};
+use plancher_model::Model;
 
+use crate::output;
 use crate::placement::Found;
+use crate::progress::Progress;
 
 /// Looks at GPU `ordinal`: driver, device and compiler.
 pub(crate) fn look(ordinal: usize) -> Found {
@@ -22,12 +28,19 @@ pub(crate) fn look(ordinal: usize) -> Found {
 }
 
 /// Makes a backend on GPU `ordinal` for up to `batch` sequences of `context` positions.
-pub(crate) fn backend(
-    model: &std::sync::Arc<plancher_model::Model>,
-    ordinal: usize,
-    context: usize,
-    batch: usize,
-) -> anyhow::Result<Box<dyn plancher_engine::Backend>> {
-    let _ = (model, ordinal, context, batch);
-    anyhow::bail!("this build has no decode step for GPUs")
+pub(crate) fn backend(model: &Model, ordinal: usize, context: usize, batch: usize) -> anyhow::Result<Box<dyn Backend>> {
+    let started = Instant::now();
+    let mut progress = Progress::bytes("loading");
+    let options = CudaOptions { ordinal, context, batch };
+    let backend = CudaBackend::new(model, options, &mut |done, total| progress.set(done, total))?;
+    drop(progress);
+    tracing::info!(
+        "put {} on the GPU in {:.0} ms",
+        output::bytes(backend.weight_bytes()),
+        1e3 * started.elapsed().as_secs_f64()
+    );
+    if let Some(note) = backend.note() {
+        output::note(note);
+    }
+    Ok(Box::new(backend))
 }

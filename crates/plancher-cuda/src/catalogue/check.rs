@@ -89,7 +89,29 @@ pub fn check(
         report.rows.extend(row);
         report.findings.extend(findings);
     }
+    for family in families {
+        report.findings.extend(never_compiled(family, architectures, &report.rows));
+    }
     Ok(report)
+}
+
+/// The kernels of a family that no shape compiles for any of its architectures. Says nothing unless all of them were
+/// asked for: older ones lack some kernels.
+fn never_compiled(family: &'static Family, architectures: &[Architecture], rows: &[Row]) -> Vec<Finding> {
+    let [first, ..] = family.architectures else { return Vec::new() };
+    if !family.architectures.iter().all(|architecture| architectures.contains(architecture)) {
+        return Vec::new();
+    }
+    let mine = |row: &&Row| row.family == family.source.name;
+    let compiled = |name: &str| rows.iter().filter(mine).flat_map(|row| &row.kernels).any(|kernel| kernel.name == name);
+    let missing = family.source.kernels().into_iter().filter(|name| !compiled(name));
+    let finding = |name: &str| Finding {
+        family: family.source.name,
+        specialization: "any",
+        architecture: *first,
+        problem: format!("`{name}` is never compiled"),
+    };
+    missing.map(finding).collect()
 }
 
 struct Job {
@@ -109,14 +131,14 @@ impl Job {
         findings.extend(cubin.warnings.iter().map(|warning| self.finding(warning.clone())));
         let wanted = self.family.expected.iter().any(|expectation| expectation.from <= self.architecture.number());
         if let Some(disassembler) = disassembler.filter(|_| wanted) {
-            let instructions = Instructions::read(&disassembler.disassemble(&cubin.code)?);
+            let instructions = Instructions::read(&disassembler.disassemble(cubin.code())?);
             findings.extend(self.missing_instructions(&cubin, &instructions));
         }
         let row = Row {
             family: self.family.source.name,
             specialization: self.label,
             architecture: self.architecture,
-            cubin_bytes: cubin.code.len(),
+            cubin_bytes: cubin.code().len(),
             cached: cubin.cached,
             kernels: cubin.kernels,
         };

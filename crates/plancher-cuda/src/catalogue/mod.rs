@@ -13,10 +13,15 @@ pub use sass::{Disassembler, Instructions};
 pub static CATALOGUE: &[&Family] = &[
     &crate::weights::FAMILY,
     &crate::matmul::FAMILY,
+    &crate::matmul::HOPPER_FAMILY,
     &crate::prefill::ELEMENTWISE_FAMILY,
     &crate::prefill::ATTENTION_FAMILY,
     &crate::ceilings::BANDWIDTH,
     &crate::ceilings::LATENCY,
+    &crate::decode::EMBED,
+    &crate::decode::MATVEC,
+    &crate::decode::ATTENTION_DECODE,
+    &crate::decode::SAMPLE,
 ];
 
 /// The family called `name`.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Effort;
 use super::statistics::median;
 use crate::catalogue::{Expectation, Family};
 use crate::{
@@ -19,12 +20,6 @@ pub static LATENCY: Family = Family {
     specializations: || vec![("device", Specialization::new())],
 };
 
-/// Kernels of one graph.
-const NODES: u32 = 512;
-/// Barriers and round trips of one launch.
-const ROUNDS: u32 = 2000;
-/// Samples of each cost.
-const SAMPLES: usize = 7;
 /// Threads of a block where they do something together.
 const THREADS: u32 = 256;
 
@@ -68,32 +63,34 @@ pub struct Cost {
 }
 
 /// Measures all steps that the device has.
-pub(super) fn measure(device: &Device, compiler: &Compiler) -> Result<Vec<Cost>> {
+pub(super) fn measure(device: &Device, compiler: &Compiler, effort: Effort) -> Result<Vec<Cost>> {
     compiler.check_driver()?;
     let cubin = compiler.compile(LATENCY.source, &Specialization::new(), device.architecture())?;
     let module = Module::load(device, &cubin)?;
     let empty = module.kernel("latency_empty")?;
-    let mut costs = vec![node(device, &empty, false)?];
+    let mut costs = vec![node(device, &empty, false, effort)?];
     if device.architecture().has_bulk_copies() {
-        costs.push(node(device, &empty, true)?);
+        costs.push(node(device, &empty, true, effort)?);
     }
     if device.properties().cooperative_launch {
-        costs.push(barrier(device, &module.kernel("latency_grid_barrier")?)?);
+        costs.push(barrier(device, &module.kernel("latency_grid_barrier")?, effort)?);
     }
     if device.properties().multiprocessors > 1 {
         let flag = module.kernel("latency_flag")?;
-        costs.push(round_trip(device, &flag, true)?);
-        costs.push(round_trip(device, &flag, false)?);
+        costs.push(round_trip(device, &flag, true, effort)?);
+        costs.push(round_trip(device, &flag, false, effort)?);
     }
     Ok(costs)
 }
 
 /// A graph that is a chain of empty kernels with a block on each multiprocessor.
-fn node(device: &Device, kernel: &Kernel, dependent: bool) -> Result<Cost> {
+fn node(device: &Device, kernel: &Kernel, dependent: bool, effort: Effort) -> Result<Cost> {
     let launch = Launch::linear(device.properties().multiprocessors, THREADS);
+    // A quarter: a graph is made of each.
+    let nodes = effort.repetitions.div_ceil(4);
     let launch = if dependent { launch.dependent() } else { launch };
     let mut graph = Graph::capture(device, "empty kernels", || {
-        for _ in 0..NODES {
+        for _ in 0..nodes {
             // SAFETY: the kernel touches no memory.
             unsafe { kernel.launch(&launch, &Arguments::new())? };
         }
@@ -103,48 +100,49 @@ fn node(device: &Device, kernel: &Kernel, dependent: bool) -> Result<Cost> {
     // SAFETY: as above.
     let mut replay = || device_milliseconds(device, || unsafe { graph.replay() });
     replay()?;
-    cost(step, NODES, replay)
+    cost(step, nodes, effort, replay)
 }
 
-fn barrier(device: &Device, kernel: &Kernel) -> Result<Cost> {
-    let blocks = device.properties().multiprocessors;
+fn barrier(device: &Device, kernel: &Kernel, effort: Effort) -> Result<Cost> {
+    let (blocks, rounds) = (device.properties().multiprocessors, effort.repetitions);
     let mut counter = DeviceBuffer::<u32>::zeroed(device, 1)?;
     let mut status = DeviceBuffer::<u32>::zeroed(device, 1)?;
     let mut once = || {
         counter.fill_bytes(0)?;
         status.fill_bytes(0)?;
-        let arguments = Arguments::new().buffer(&counter).value(ROUNDS).buffer(&status);
+        let arguments = Arguments::new().buffer(&counter).value(rounds).buffer(&status);
         let launch = Launch::linear(blocks, THREADS).cooperative();
         // SAFETY: the kernel uses one word of each array, and the download below waits for it.
         let milliseconds = device_milliseconds(device, || unsafe { kernel.launch(&launch, &arguments) })?;
-        expect("barriers", counter.download()?[0], blocks * ROUNDS, status.download()?[0])?;
+        expect("barriers", counter.download()?[0], blocks * rounds, status.download()?[0])?;
         Ok(milliseconds)
     };
     once()?;
-    cost(Step::GridBarrier, ROUNDS, once)
+    cost(Step::GridBarrier, rounds, effort, once)
 }
 
-fn round_trip(device: &Device, kernel: &Kernel, ordered: bool) -> Result<Cost> {
+fn round_trip(device: &Device, kernel: &Kernel, ordered: bool, effort: Effort) -> Result<Cost> {
+    let rounds = effort.repetitions;
     let mut words = DeviceBuffer::<u32>::zeroed(device, 64)?;
     let mut status = DeviceBuffer::<u32>::zeroed(device, 1)?;
     let mut once = || {
         words.fill_bytes(0)?;
         status.fill_bytes(0)?;
-        let arguments = Arguments::new().buffer(&words).value(ROUNDS).value(u32::from(ordered)).buffer(&status);
+        let arguments = Arguments::new().buffer(&words).value(rounds).value(u32::from(ordered)).buffer(&status);
         let launch = Launch::linear(2, 32).cooperative();
         // SAFETY: the kernel uses words 0 and 32 of one array and one word of the other, and the download below waits.
         let milliseconds = device_milliseconds(device, || unsafe { kernel.launch(&launch, &arguments) })?;
-        expect("round trips", words.download()?[32], ROUNDS, status.download()?[0])?;
+        expect("round trips", words.download()?[32], rounds, status.download()?[0])?;
         Ok(milliseconds)
     };
     once()?;
-    cost(if ordered { Step::FlagRoundTrip } else { Step::RelaxedFlagRoundTrip }, ROUNDS, once)
+    cost(if ordered { Step::FlagRoundTrip } else { Step::RelaxedFlagRoundTrip }, rounds, effort, once)
 }
 
 /// The cost of one of `count` steps, from samples in milliseconds.
-fn cost(step: Step, count: u32, mut milliseconds: impl FnMut() -> Result<f64>) -> Result<Cost> {
+fn cost(step: Step, count: u32, effort: Effort, mut milliseconds: impl FnMut() -> Result<f64>) -> Result<Cost> {
     let mut samples = Vec::new();
-    for _ in 0..SAMPLES {
+    for _ in 0..effort.samples.max(1) {
         samples.push(milliseconds()? * 1e3 / f64::from(count));
     }
     Ok(Cost { step, microseconds: median(samples.clone()).unwrap_or(0.0), samples })
@@ -174,8 +172,9 @@ mod tests {
 
     #[test]
     fn a_cost_is_the_median_of_one_step_in_microseconds() {
-        let mut milliseconds = [1.0, 3.0, 2.0, 9.0, 2.0, 2.0, 1.0].into_iter();
-        let cost = cost(Step::GridBarrier, 1000, || Ok(milliseconds.next().expect("seven samples"))).expect("no error");
+        let mut milliseconds = [1.0, 3.0, 2.0, 9.0, 2.0].into_iter();
+        let cost = cost(Step::GridBarrier, 1000, Effort::FULL, || Ok(milliseconds.next().expect("five samples")))
+            .expect("no error");
         assert!((cost.microseconds - 2.0).abs() < 1e-12);
     }
 }

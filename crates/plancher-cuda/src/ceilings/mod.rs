@@ -3,12 +3,14 @@
 
 mod bandwidth;
 mod latency;
+mod products;
 mod statistics;
 
 use serde::Serialize;
 
 pub use bandwidth::{BANDWIDTH, Rate, Traffic};
 pub use latency::{Cost, LATENCY, Step};
+pub use products::{Number, ProductRate};
 
 use crate::{Compiler, Device, Properties, Result};
 
@@ -21,22 +23,39 @@ pub struct Ceilings {
     pub rates: Vec<Rate>,
     /// Costs on the way from one piece of work to the next.
     pub costs: Vec<Cost>,
+    /// Rates of matrix products by cuBLASLt; empty where it is not found.
+    pub products: Vec<ProductRate>,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// The most bytes of memory used. With less than a few times the second-level cache, that one is measured.
+    pub memory: u64,
+    /// Samples of each figure; the median counts.
+    pub samples: usize,
+    /// Repetitions of each step within a sample.
+    pub repetitions: u32,
+}
+
+impl Effort {
+    /// Enough for figures to be compared with: some seconds.
+    pub const FULL: Self = Self { memory: 8 << 30, samples: 5, repetitions: 2000 };
+    /// Enough to see that everything runs, under `compute-sanitizer` for example.
+    pub const LEAST: Self = Self { memory: 1 << 20, samples: 1, repetitions: 10 };
 }
 
 impl Ceilings {
-    /// Memory enough to measure with: far more than any second-level cache, so that what stays there does not count.
-    pub const MEMORY: u64 = 8 << 30;
-
-    /// Measures everything, within some seconds. Uses half of the free memory, at most `most_memory` bytes
-    /// ([`Self::MEMORY`] unless there is a reason for less).
+    /// Measures everything. Uses at most half of the free memory.
     ///
     /// # Errors
     /// If a kernel does not compile or fails, or if what was read is not what was written.
-    pub fn measure(device: &Device, compiler: &Compiler, most_memory: u64) -> Result<Self> {
+    pub fn measure(device: &Device, compiler: &Compiler, effort: Effort) -> Result<Self> {
         Ok(Self {
             device: device.properties().clone(),
-            rates: bandwidth::measure(device, compiler, &bandwidth::ALL, most_memory)?,
-            costs: latency::measure(device, compiler)?,
+            rates: bandwidth::measure(device, compiler, &Traffic::ALL, effort)?,
+            costs: latency::measure(device, compiler, effort)?,
+            products: products::measure(device, compiler, effort)?,
         })
     }
 
@@ -45,8 +64,8 @@ impl Ceilings {
     /// # Errors
     /// As [`Self::measure`].
     pub fn measure_reading(device: &Device, compiler: &Compiler) -> Result<Self> {
-        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Self::MEMORY)?;
-        Ok(Self { device: device.properties().clone(), rates, costs: Vec::new() })
+        let rates = bandwidth::measure(device, compiler, &[Traffic::Read, Traffic::BulkRead], Effort::FULL)?;
+        Ok(Self { device: device.properties().clone(), rates, costs: Vec::new(), products: Vec::new() })
     }
 
     /// The best rate, in GB/s, of reading `working_set` bytes over and over: between the sizes that were measured, along
@@ -62,6 +81,13 @@ impl Ceilings {
     pub fn rate(&self, traffic: Traffic) -> Option<f64> {
         let rates = self.rates.iter().filter(|rate| rate.traffic == traffic);
         rates.max_by_key(|rate| rate.working_set).map(|rate| rate.gb_per_s)
+    }
+
+    /// The best rate of matrix products with these numbers, in TFLOP/s.
+    #[must_use]
+    pub fn matmul(&self, number: Number) -> Option<f64> {
+        let products = self.products.iter().filter(|product| product.number == number);
+        products.map(|product| product.tflop_per_s).max_by(f64::total_cmp)
     }
 
     /// The cost of one kind of step, in microseconds.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::log;
+use super::{elf, log};
 use crate::Architecture;
 
 /// What one kernel needs, as the assembler reports it.
@@ -31,8 +31,8 @@ pub struct Cubin {
     pub source_name: &'static str,
     /// What it runs on.
     pub architecture: Architecture,
-    /// An ELF file.
-    pub code: Vec<u8>,
+    /// An ELF file. Private: what the driver loads must be what NVRTC made.
+    code: Vec<u8>,
     /// What its kernels need, by name.
     pub kernels: Vec<KernelResources>,
     /// Warnings of the compiler, one a line.
@@ -53,9 +53,50 @@ impl Cubin {
         Self { source_name, architecture, code, kernels, warnings, cached }
     }
 
+    /// The machine code, an ELF file.
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        &self.code
+    }
+
+    /// How many parameters the kernel called `name` has, if the code says so in a way that is understood.
+    pub(crate) fn parameter_count(&self, name: &str) -> Option<usize> {
+        elf::parameter_count(&self.code, name)
+    }
+
     /// What the kernel called `name` needs.
     #[must_use]
     pub fn kernel(&self, name: &str) -> Option<&KernelResources> {
         self.kernels.iter().find(|kernel| kernel.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Architecture, Compiler, Source, Specialization};
+
+    #[test]
+    fn the_number_of_parameters_is_read_from_real_code() {
+        let Ok(compiler) = Compiler::find() else {
+            assert!(std::env::var_os("PLANCHER_REQUIRE_NVRTC").is_none(), "there is no NVRTC");
+            return;
+        };
+        let source = Source {
+            name: "parameters",
+            text: "struct large { u64 x[70]; };
+extern \"C\" __global__ void five(float* x, char c, int n, large s, short q) { x[0] = c + n + s.x[3] + q; }
+extern \"C\" __global__ void unused(float* x, int n) { }
+extern \"C\" __global__ void none() { }",
+        };
+        for architecture in Architecture::ALL {
+            let cubin = compiler
+                .clone()
+                .with_cache(None)
+                .compile(source, &Specialization::new(), architecture)
+                .expect("compiles");
+            let count = |name| cubin.parameter_count(name);
+            assert_eq!([count("five"), count("unused"), count("none")], [Some(5), Some(2), Some(0)], "{architecture}");
+            assert_eq!(count("no such kernel"), None);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod cache;
 mod cubin;
+mod elf;
 mod log;
 mod nvrtc;
 mod source;

@@ -21,6 +21,8 @@ pub(super) struct Faults {
 struct State {
     /// Kernels launched since the device was last known to be well, each once.
     recent: Vec<Arc<str>>,
+    /// While a graph is recorded: its kernels, each once. They do not run yet.
+    recorded: Option<Vec<Arc<str>>>,
     failure: Option<CudaError>,
 }
 
@@ -37,9 +39,26 @@ impl Faults {
     }
 
     pub(super) fn launched(&self, kernel: &Arc<str>) {
-        let mut state = self.state();
-        if state.recent.len() < MOST_NAMES && !state.recent.contains(kernel) {
-            state.recent.push(kernel.clone());
+        let state = &mut *self.state();
+        keep_name(state.recorded.as_mut().unwrap_or(&mut state.recent), kernel);
+    }
+
+    /// A graph begins to be recorded.
+    pub(super) fn recording(&self) {
+        self.state().recorded = Some(Vec::new());
+    }
+
+    /// Its recording has ended; returns its kernels.
+    pub(super) fn recorded(&self) -> Vec<Arc<str>> {
+        self.state().recorded.take().unwrap_or_default()
+    }
+
+    /// A graph was launched.
+    pub(super) fn replayed(&self, graph: &Arc<str>, kernels: &[Arc<str>]) {
+        let state = &mut *self.state();
+        // Replays follow each other thousands of times without a wait: the graph's name stands for its kernels' names.
+        if !state.recent.contains(graph) {
+            [graph].into_iter().chain(kernels).for_each(|name| keep_name(&mut state.recent, name));
         }
     }
 
@@ -47,8 +66,9 @@ impl Faults {
         self.state().recent.clear();
     }
 
-    pub(super) const fn waits_after_launches(&self) -> bool {
-        self.wait_after_launches
+    /// Whether a launch is to be waited for now; what is only recorded cannot be.
+    pub(super) fn waits_after_launches(&self) -> bool {
+        self.wait_after_launches && self.state().recorded.is_none()
     }
 
     /// The failure that was kept.
@@ -73,6 +93,12 @@ impl Faults {
             }
         };
         state.failure.get_or_insert(CudaError::Fault { kernels, name, text }).clone()
+    }
+}
+
+fn keep_name(names: &mut Vec<Arc<str>>, name: &Arc<str>) {
+    if names.len() < MOST_NAMES && !names.contains(name) {
+        names.push(name.clone());
     }
 }
 
@@ -101,6 +127,23 @@ mod tests {
         faults.launched(&"later".into());
         assert_eq!(fail(&faults), first);
         assert_eq!(faults.check().expect_err("it stays").to_string(), first);
+    }
+
+    #[test]
+    fn a_graph_stands_for_its_kernels_once_it_runs() {
+        let faults = Faults::default();
+        let (graph, norm, matvec): (Arc<str>, Arc<str>, Arc<str>) =
+            ("graph step".into(), "norm".into(), "matvec".into());
+        faults.recording();
+        for kernel in [&norm, &matvec, &norm] {
+            faults.launched(kernel);
+        }
+        let kernels = faults.recorded();
+        assert_eq!(kernels, [norm, matvec]);
+        assert!(fail(&Faults::default()).contains("work that was not ours"));
+        faults.replayed(&graph, &kernels);
+        faults.replayed(&graph, &kernels);
+        assert!(fail(&faults).contains("one of `graph step`, `norm`, `matvec` ("));
     }
 
     #[test]

@@ -144,6 +144,21 @@ impl Device {
         self.0.faults.launched(kernel);
     }
 
+    /// A graph begins to be recorded: what is launched from now on does not run.
+    pub(crate) fn recording(&self) {
+        self.0.faults.recording();
+    }
+
+    /// Its recording has ended; returns the names of its kernels.
+    pub(crate) fn recorded(&self) -> Vec<Arc<str>> {
+        self.0.faults.recorded()
+    }
+
+    /// As [`Self::launched`], for a graph of these kernels.
+    pub(crate) fn replayed(&self, graph: &Arc<str>, kernels: &[Arc<str>]) {
+        self.0.faults.replayed(graph, kernels);
+    }
+
     /// Whether every launch is to be followed by a wait, to find out which kernel fails.
     pub(crate) fn waits_after_launches(&self) -> bool {
         self.0.faults.waits_after_launches()

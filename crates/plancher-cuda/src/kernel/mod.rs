@@ -4,6 +4,7 @@ mod arguments;
 mod launch;
 mod load;
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ pub use arguments::Arguments;
 pub use launch::Launch;
 pub use load::Loader;
 
-use crate::{Cubin, CudaError, Device, Result};
+use crate::{Cubin, CudaError, Device, KernelResources, Result};
 
 /// Machine code on a device; unloaded when it and all its kernels are dropped.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ struct ModuleInner {
     device: Device,
     module: CUmodule,
     source_name: &'static str,
+    /// The number of parameters of the kernels for which the code tells it.
+    parameter_counts: HashMap<String, usize>,
 }
 
 // SAFETY: the handle is the driver's, which may be used from any thread.
@@ -54,14 +57,14 @@ impl Module {
     pub fn load(device: &Device, cubin: &Cubin) -> Result<Self> {
         device.bind()?;
         let mut module: CUmodule = std::ptr::null_mut();
-        // The driver reads an ELF file's length from its headers; a short one must not reach it.
-        if !cubin.code.starts_with(b"\x7fELF") {
-            return Err(CudaError::Unsupported(format!("the code of `{}` is no ELF file", cubin.source_name)));
-        }
-        // SAFETY: the code is a whole ELF file as NVRTC made it, and `module` is a place for the handle.
-        let result = unsafe { sys::cuModuleLoadData(&raw mut module, cubin.code.as_ptr().cast::<c_void>()) };
+        // SAFETY: the code is a whole ELF file as NVRTC made it, since only the compiler makes a `Cubin`, and `module` is
+        // a place for the handle.
+        let result = unsafe { sys::cuModuleLoadData(&raw mut module, cubin.code().as_ptr().cast::<c_void>()) };
         device.check_for("cuModuleLoadData", result, || format!("`{}` ({})", cubin.source_name, cubin.architecture))?;
-        Ok(Self(Arc::new(ModuleInner { device: device.clone(), module, source_name: cubin.source_name })))
+        let counted = |kernel: &KernelResources| Some((kernel.name.clone(), cubin.parameter_count(&kernel.name)?));
+        let parameter_counts = cubin.kernels.iter().filter_map(counted).collect();
+        let source_name = cubin.source_name;
+        Ok(Self(Arc::new(ModuleInner { device: device.clone(), module, source_name, parameter_counts })))
     }
 
     /// The kernel called `name`.
@@ -84,11 +87,15 @@ impl Module {
         }
         inner.device.check_for("cuModuleGetFunction", result, || format!("`{name}`"))?;
         let mut parameters = Vec::new();
+        // Where the code does not tell their number, the driver's refusal of one too many does.
+        let most = inner.parameter_counts.get(name).copied().unwrap_or(usize::MAX);
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: the function is loaded, and both are places for sizes. The driver refuses the first index too many.
-        while unsafe { sys::cuFuncGetParamInfo(function, parameters.len(), &raw mut offset, &raw mut size) }
-            == CUresult::CUDA_SUCCESS
-        {
+        while parameters.len() < most {
+            // SAFETY: the function is loaded, and both are places for sizes.
+            let result = unsafe { sys::cuFuncGetParamInfo(function, parameters.len(), &raw mut offset, &raw mut size) };
+            if result != CUresult::CUDA_SUCCESS {
+                break;
+            }
             parameters.push(size);
         }
         Ok(Kernel { module: self.clone(), function, name: name.into(), parameters: parameters.into() })

@@ -77,31 +77,34 @@ impl CublasLt {
     ) -> Result<()> {
         self.device.bind()?;
         let handle = self.handle.0;
-        let plan = self.plans.get_or_make((*product, m), || Plan::new(handle, product, m))?;
-        let one = 1.0_f32;
-        let beta = if product.output == Output::AddF32 { 1.0_f32 } else { 0.0 };
-        // SAFETY: the plan's descriptors say the sizes that the caller promises; the factors are read during the call.
-        let status = unsafe {
-            sys::cublasLtMatmul(
-                handle,
-                plan.operation.0,
-                from_ref(&one).cast(),
-                weight as *const c_void,
-                plan.weight.0,
-                x as *const c_void,
-                plan.x.0,
-                from_ref(&beta).cast(),
-                out as *const c_void,
-                plan.out.0,
-                out as *mut c_void,
-                plan.out.0,
-                &raw const plan.algorithm.algo,
-                self.workspace.pointer() as *mut c_void,
-                plan.algorithm.workspaceSize,
-                self.device.stream().cast(),
-            )
-        };
-        check("cublasLtMatmul", status)
+        let plan = self.plans.get_or_make((*product, m), || Plan::of(handle, product, m))?;
+        let beta = if product.output == Output::AddF32 { 1.0 } else { 0.0 };
+        // SAFETY: the plan's descriptors say the sizes that the caller promises.
+        unsafe { plan.run(&self.handle, &self.workspace, beta, x, weight, out) }
+    }
+
+    /// `out (m, rows) = x (m, columns) * weight (rows, columns)ᵀ` in f32 throughout, without tensor cores. No plan is
+    /// kept: this is what ceilings are measured with.
+    ///
+    /// # Safety
+    /// As [`super::Matmul::multiply`], with numbers of 4 bytes.
+    pub(super) unsafe fn multiply_f32(
+        &mut self,
+        [m, rows, columns]: [usize; 3],
+        x: CUdeviceptr,
+        weight: CUdeviceptr,
+        out: CUdeviceptr,
+    ) -> Result<()> {
+        self.device.bind()?;
+        let number = cudaDataType::CUDA_R_32F;
+        let layouts = [
+            Layout::new(number, columns, rows, columns)?,
+            Layout::new(number, columns, m, columns)?,
+            Layout::new(number, rows, m, rows)?,
+        ];
+        let plan = Plan::new(self.handle.0, layouts, || format!("{m} x {rows} x {columns} in f32"))?;
+        // SAFETY: the plan's descriptors say the sizes that the caller promises.
+        unsafe { plan.run(&self.handle, &self.workspace, 0.0, x, weight, out) }
     }
 }
 
@@ -127,16 +130,24 @@ struct Plan {
 unsafe impl Send for Plan {}
 
 impl Plan {
-    fn new(handle: sys::cublasLtHandle_t, product: &Product, m: usize) -> Result<Self> {
+    fn of(handle: sys::cublasLtHandle_t, product: &Product, m: usize) -> Result<Self> {
         let element = match product.element {
             Element::Bf16 => cudaDataType::CUDA_R_16BF,
             Element::F16 => cudaDataType::CUDA_R_16F,
         };
         let result = if product.output == Output::Elements { element } else { cudaDataType::CUDA_R_32F };
+        let layouts = [
+            Layout::new(element, product.columns, product.rows, product.columns)?,
+            Layout::new(element, product.columns, m, product.columns)?,
+            Layout::new(result, product.rows, m, product.out_stride)?,
+        ];
+        Self::new(handle, layouts, || format!("{m} rows and {product:?}"))
+    }
+
+    /// `layouts` are those of the weight, of x and of the result; `shape` names them in messages.
+    fn new(handle: sys::cublasLtHandle_t, layouts: [Layout; 3], shape: impl FnOnce() -> String) -> Result<Self> {
         let operation = Operation::new()?;
-        let weight = Layout::new(element, product.columns, product.rows, product.columns)?;
-        let x = Layout::new(element, product.columns, m, product.columns)?;
-        let out = Layout::new(result, product.rows, m, product.out_stride)?;
+        let [weight, x, out] = layouts;
         let preferences = Preferences::new()?;
         // SAFETY: a plain structure of numbers and a status, for which zero is success.
         let mut algorithm: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
@@ -159,9 +170,46 @@ impl Plan {
         check("cublasLtMatmulAlgoGetHeuristic", status)?;
         check("cublasLtMatmulAlgoGetHeuristic", algorithm.state)?;
         if found == 0 {
-            return Err(CudaError::Unsupported(format!("cuBLASLt has no algorithm for {m} rows and {product:?}")));
+            return Err(CudaError::Unsupported(format!("cuBLASLt has no algorithm for {}", shape())));
         }
         Ok(Self { operation, weight, x, out, algorithm })
+    }
+
+    /// # Safety
+    /// The addresses hold what the layouts say, until the device has been waited for.
+    unsafe fn run(
+        &self,
+        handle: &Handle,
+        workspace: &DeviceBuffer<u8>,
+        beta: f32,
+        x: CUdeviceptr,
+        weight: CUdeviceptr,
+        out: CUdeviceptr,
+    ) -> Result<()> {
+        let one = 1.0_f32;
+        // SAFETY: the descriptors are those of the addresses, as the caller promises; the factors are read during the
+        // call; the workspace is as large as the algorithm was allowed to want.
+        let status = unsafe {
+            sys::cublasLtMatmul(
+                handle.0,
+                self.operation.0,
+                from_ref(&one).cast(),
+                weight as *const c_void,
+                self.weight.0,
+                x as *const c_void,
+                self.x.0,
+                from_ref(&beta).cast(),
+                out as *const c_void,
+                self.out.0,
+                out as *mut c_void,
+                self.out.0,
+                &raw const self.algorithm.algo,
+                workspace.pointer() as *mut c_void,
+                self.algorithm.workspaceSize,
+                workspace.device().stream().cast(),
+            )
+        };
+        check("cublasLtMatmul", status)
     }
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use cudarc::driver::sys::CUdeviceptr;
 
 use self::cublaslt::CublasLt;
-pub(crate) use self::tensor_core::FAMILY;
 use self::tensor_core::TensorCore;
+pub(crate) use self::tensor_core::{FAMILY, HOPPER_FAMILY};
 use crate::{Compiler, CudaError, Device, Element, Loader, Result};
 
 /// What a product writes.
@@ -125,6 +125,29 @@ impl Matmul {
                 Implementation::CublasLt(library) => library.multiply(product, m, x, weight, out),
                 Implementation::Own(kernel) => kernel.multiply(product, m, x, weight, out),
             }
+        }
+    }
+}
+
+impl Matmul {
+    /// `out (m, rows) = x (m, columns) * weight (rows, columns)ᵀ` in f32 throughout, by cuBLASLt, for ceilings.
+    ///
+    /// # Errors
+    /// If this is not cuBLASLt, or the device fails.
+    ///
+    /// # Safety
+    /// As [`Self::multiply`], with numbers of 4 bytes.
+    pub(crate) unsafe fn multiply_f32(
+        &mut self,
+        shape: [usize; 3],
+        x: CUdeviceptr,
+        weight: CUdeviceptr,
+        out: CUdeviceptr,
+    ) -> Result<()> {
+        match &mut self.0 {
+            // SAFETY: as the caller promises.
+            Implementation::CublasLt(library) => unsafe { library.multiply_f32(shape, x, weight, out) },
+            Implementation::Own(_) => Err(CudaError::Unsupported("our own products are not in f32".to_owned())),
         }
     }
 }

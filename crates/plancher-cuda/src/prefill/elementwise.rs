@@ -42,8 +42,8 @@ pub(super) struct NormalizeShape {
 
 impl NormalizeShape {
     fn threads(self) -> u32 {
-        // Four vectors of four numbers a thread, where the row is long enough.
-        (self.hidden.div_ceil(16).next_multiple_of(32) as u32).clamp(32, 1024)
+        // Eight vectors of four numbers a thread, where the row is long enough.
+        (self.hidden.div_ceil(32).next_multiple_of(32) as u32).clamp(32, 1024)
     }
 
     fn constants(self, element: Element) -> Specialization {

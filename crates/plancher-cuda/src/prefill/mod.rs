@@ -9,13 +9,16 @@ mod plan;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
+use plancher_model::ModelConfig;
 
 pub(crate) use self::attention::FAMILY as ATTENTION_FAMILY;
 use self::buffers::Buffers;
 pub(crate) use self::elementwise::FAMILY as ELEMENTWISE_FAMILY;
 use self::elementwise::NormalizeInput;
 use self::plan::{Branch, Plan};
-use crate::{Compiler, CudaError, Device, DeviceBuffer, DeviceWeights, KvCache, Loader, Matmul, MatmulChoice, Result};
+use crate::{
+    Compiler, CudaError, Device, DeviceBuffer, DeviceWeights, KvCache, Loader, Matmul, MatmulChoice, Result, padded,
+};
 
 /// Positions of a chunk unless the caller says otherwise: enough that every product runs at the tensor cores' rate.
 pub const DEFAULT_CHUNK: usize = 2048;
@@ -71,7 +74,7 @@ impl Prefill {
         choice: MatmulChoice,
     ) -> Result<Self> {
         let chunk = chunk.max(1);
-        let limit = 1 << 20;
+        let limit = largest_chunk(weights.config());
         if chunk > limit {
             return Err(CudaError::Range { what: "positions of a chunk", value: chunk as u64, limit: limit as u64 });
         }
@@ -112,7 +115,8 @@ impl Prefill {
     ///
     /// # Errors
     /// If there are no tokens, one is not below the vocabulary's size, the rotary tables do not cover a position, the
-    /// cache is another model's or has too few blocks left, or the device fails.
+    /// cache is another model's or has too few blocks left, the logits are not finite (f16 does not hold the model's
+    /// activations), or the device fails.
     pub fn run(
         &mut self,
         cache: &mut KvCache,
@@ -239,11 +243,17 @@ impl Prefill {
                 buffers.logits.pointer(),
             )?;
         }
-        let padded = buffers.logits.download_range(0, (rows - 1) * stride + vocab)?;
-        if stride == vocab {
-            return Ok(padded);
+        let mut logits = buffers.logits.download_range(0, (rows - 1) * stride + vocab)?;
+        if stride != vocab {
+            logits = logits.chunks(stride).flat_map(|row| &row[..vocab]).copied().collect();
         }
-        Ok(padded.chunks(stride).flat_map(|row| &row[..vocab]).copied().collect())
+        if !logits.iter().all(|logit| logit.is_finite()) {
+            return Err(CudaError::Unsupported(format!(
+                "the logits are not finite: some activation is too large for the element type `{}`",
+                weights.element
+            )));
+        }
+        Ok(logits)
     }
 }
 
@@ -279,6 +289,12 @@ impl Step<'_> {
         // SAFETY: the buffers have room for the rows of a chunk.
         unsafe { kernel.launch(self.buffers.normed.pointer(), &input, self.rows) }
     }
+}
+
+/// Positions of the largest chunk: grids have 65535 rows of blocks, and kernels count pieces of rows in 32 bits.
+fn largest_chunk(config: &ModelConfig) -> usize {
+    let widest = config.layers.iter().map(|layer| padded(layer.feed_forward_rows())).max().unwrap_or(1);
+    (i32::MAX as usize / widest).min(1 << 16)
 }
 
 /// Everything that a caller can get wrong.

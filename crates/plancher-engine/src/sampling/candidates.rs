@@ -7,14 +7,10 @@ use std::cmp::Ordering;
 
 use plancher_cpu::kernels::{Kernels, exponential};
 
+use super::lanes::{self, LANES, Lanes, Task};
+
 /// Logits of a block.
 pub(crate) const BLOCK: usize = 64;
-
-/// Values compared side by side.
-const LANES: usize = 16;
-
-/// Logits of the parts whose maxima bound the k-th largest logit where blocks are too few.
-const SMALL_PART: usize = 8;
 
 /// Memory that one choice after another uses.
 #[derive(Clone, Debug, Default)]
@@ -43,29 +39,59 @@ impl Candidate {
 /// Writes each block's maximum into `maxima`, `(ceil(logits / BLOCK))`; NaN is skipped (a block of nothing else gives
 /// minus infinity). Returns the maximum of all.
 pub(crate) fn block_maxima(logits: &[f32], maxima: &mut Vec<f32>) -> f32 {
-    maxima.clear();
-    maxima.extend(logits.chunks(BLOCK).map(maximum));
-    maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    maxima.resize(logits.len().div_ceil(BLOCK), 0.0);
+    lanes::dispatch(BlockMaxima { logits, maxima })
 }
 
-/// The largest value that is not NaN.
-fn maximum(values: &[f32]) -> f32 {
-    lane_maxima(values).into_iter().fold(f32::NEG_INFINITY, f32::max)
+struct BlockMaxima<'a> {
+    logits: &'a [f32],
+    maxima: &'a mut [f32],
+}
+
+impl Task for BlockMaxima<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f32 {
+        let Self { logits, maxima } = self;
+        let (full, last) = lanes::blocks_of(logits);
+        let mut all = l.all(f32::NEG_INFINITY);
+        for (max, block) in maxima.iter_mut().zip(full.iter().chain([&last])) {
+            let lanes = lane_maxima(l, block);
+            all = l.larger(lanes, all);
+            *max = l.largest(lanes);
+        }
+        l.largest(all)
+    }
+}
+
+/// The maxima of each block's lanes.
+struct LaneMaxima<'a> {
+    logits: &'a [f32],
+    maxima: &'a mut [f32],
+}
+
+impl Task for LaneMaxima<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (full, last) = lanes::blocks_of(self.logits);
+        let (maxima, _) = self.maxima.as_chunks_mut();
+        for (maxima, block) in maxima.iter_mut().zip(full.iter().chain([&last])) {
+            *maxima = l.store(lane_maxima(l, block));
+        }
+    }
 }
 
 /// The largest values that are not NaN of those whose index is the lane's modulo the number of lanes.
-fn lane_maxima(values: &[f32]) -> [f32; LANES] {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = if x > *lane { x } else { *lane };
-        }
+#[inline(always)]
+fn lane_maxima<L: Lanes>(l: L, block: &[f32; BLOCK]) -> L::Vector {
+    let mut maxima = l.all(f32::NEG_INFINITY);
+    for x in block.as_chunks().0 {
+        maxima = l.larger(l.load(x), maxima);
     }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane = if x > *lane { x } else { *lane };
-    }
-    lanes
+    maxima
 }
 
 /// The first token whose logit is `max`, the maximum of all.
@@ -91,11 +117,12 @@ pub(crate) fn top_k(logits: &[f32], maxima: &[f32], k: usize, buffers: &mut Buff
     }
     // The k-th largest of the maxima of parts is at most the k-th largest logit: k parts each hold one as large.
     let parts = &mut buffers.logits;
-    parts.clear();
     if 2 * k < maxima.len() {
+        parts.clear();
         parts.extend_from_slice(maxima);
     } else {
-        parts.extend(logits.chunks(LANES * SMALL_PART).flat_map(lane_maxima));
+        parts.resize(maxima.len() * LANES, 0.0);
+        lanes::dispatch(LaneMaxima { logits, maxima: parts });
     }
     let threshold = if k < parts.len() {
         let (_, &mut kth, _) = parts.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
@@ -103,7 +130,17 @@ pub(crate) fn top_k(logits: &[f32], maxima: &[f32], k: usize, buffers: &mut Buff
     } else {
         f32::NEG_INFINITY
     };
-    at_least(logits, threshold, buffers, out);
+    // What is larger first: where that is fewer than `k`, the threshold is the k-th logit and the first of its equals,
+    // which may be very many, fill up.
+    at_least(logits, threshold.next_up(), buffers, out);
+    if out.len() < k {
+        let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).zip(maxima).filter(|&(_, &max)| max >= threshold);
+        let candidates = blocks.flat_map(|((start, block), _)| (start..).zip(block));
+        #[expect(clippy::float_cmp, reason = "one of the logits")]
+        let equals = candidates.filter(|&(_, &logit)| logit == threshold).take(k - out.len());
+        out.extend(equals.map(|(token, &logit)| Candidate { token, logit }));
+        out.sort_unstable_by_key(|candidate| candidate.token);
+    }
     if out.len() > k {
         buffers.candidates.clone_from(out);
         let (_, &mut last, _) = buffers.candidates.select_nth_unstable_by(k - 1, Candidate::order);

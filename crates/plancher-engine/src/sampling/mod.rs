@@ -8,10 +8,16 @@
 //!
 //! Ties go to the smaller token. The same parameters, seed and logits give the same tokens on every machine.
 
+#![expect(clippy::inline_always, reason = "what vectors pass through must be one function: see `lanes`")]
+
 mod candidates;
+mod lanes;
 mod logprobs;
+mod mass;
 mod params;
+mod place;
 mod random;
+mod sample;
 mod sampler;
 mod whole;
 

@@ -176,5 +176,5 @@ fn run_sass(sass: &Sass) -> anyhow::Result<()> {
     };
     let (_, constants) = shape.with_context(|| format!("`--shape`: there are {labels}"))?;
     let cubin = Compiler::find()?.compile(sass.name.source, constants, sass.arch)?;
-    Ok(output::text(&Disassembler::find()?.disassemble(&cubin.code)?)?)
+    Ok(output::text(&Disassembler::find()?.disassemble(cubin.code())?)?)
 }

@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     /// Repetitions of each test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count)]
     repetitions: usize,
-    /// Numbers of sequences that a decode test decodes together; more than 1 needs a GPU
+    /// Numbers of sequences that a decode test decodes together, at most 8; more than 1 needs a GPU
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_list)]
     batch: Vec<List>,
     /// Numbers of worker threads [default: one per physical core]

@@ -13,6 +13,8 @@ use crate::{output, table};
 pub(super) struct Device {
     backend: &'static str,
     name: Option<String>,
+    /// What every matrix is held as, where it was converted.
+    weights: Option<String>,
     before: Option<Telemetry>,
     after: Option<Telemetry>,
 }
@@ -20,7 +22,8 @@ pub(super) struct Device {
 impl Device {
     /// The device of `backend`, with its state before and after the test.
     pub(super) fn of(backend: &dyn Backend, before: Option<Telemetry>, after: Option<Telemetry>) -> Self {
-        Self { backend: backend.name(), name: backend.device().map(str::to_owned), before, after }
+        let weights = backend.storage().weights.map(|format| format.to_string());
+        Self { backend: backend.name(), name: backend.device().map(str::to_owned), weights, before, after }
     }
 }
 
@@ -35,6 +38,8 @@ pub(super) struct Row {
     model_type: String,
     model_size: u64,
     model_n_params: u64,
+    /// What the matrices are held as; null: as in the file.
+    weights_as: Option<String>,
     n_threads: usize,
     n_prompt: usize,
     n_gen: usize,
@@ -108,6 +113,7 @@ impl Row {
             model_type: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
             model_size,
             model_n_params,
+            weights_as: device.weights,
             n_threads: workers,
             n_prompt: case.n_prompt,
             n_gen: case.n_gen,

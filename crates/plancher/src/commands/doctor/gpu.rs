@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use plancher_cuda::ceilings::{Ceilings, Traffic};
+use plancher_cuda::ceilings::{Ceilings, Effort};
 use plancher_cuda::libraries::{Environment, Kind, Library};
 use plancher_cuda::{Compiler, CudaVersion, Device, Memory, Properties, Telemetry, driver};
 use serde::Serialize;
@@ -155,7 +155,7 @@ impl Found {
         self.telemetry = Telemetry::read(device.properties());
         if let Some(compiler) = compiler {
             let progress = Progress::count("measuring the GPU");
-            self.ceilings = Some(Ceilings::measure(&device, compiler, Ceilings::MEMORY)?);
+            self.ceilings = Some(Ceilings::measure(&device, compiler, Effort::FULL)?);
             drop(progress);
             self.telemetry_after = Telemetry::read(device.properties());
         }
@@ -180,18 +180,24 @@ impl Found {
 /// Rates by working set, then the costs.
 fn ceilings_table(ceilings: &Ceilings) -> String {
     let rates = ceilings.rates.iter().map(|rate| {
-        let share = match rate.traffic {
-            Traffic::L2Read => String::new(),
-            _ => ceilings
-                .device
-                .bus_gb_per_s()
-                .map_or_else(String::new, |bus| format!("{:.1}", 100.0 * rate.gb_per_s / bus)),
-        };
+        let bus = ceilings.device.bus_gb_per_s().filter(|_| !rate.traffic.is_of_l2());
+        let share = bus.map_or_else(String::new, |bus| format!("{:.1}", 100.0 * rate.gb_per_s / bus));
         vec![rate.traffic.to_string(), bytes(rate.working_set), format!("{:.0}", rate.gb_per_s), share]
     });
     let rates = table::markdown(&["traffic", "working set", "GB/s", "% of bus"], 1, &rates.collect::<Vec<_>>());
     let costs = ceilings.costs.iter().map(|cost| vec![cost.step.to_string(), format!("{:.2}", cost.microseconds)]);
-    format!("{rates}\n{}", table::markdown(&["step", "us"], 1, &costs.collect::<Vec<_>>()))
+    let costs = table::markdown(&["step", "us"], 1, &costs.collect::<Vec<_>>());
+    let products = ceilings.products.iter().map(|product| {
+        let shape = format!("{} {}^3, {}", product.number, product.size, product.library);
+        vec![shape, format!("{:.0}", product.tflop_per_s)]
+    });
+    let products: Vec<_> = products.collect();
+    let products = if products.is_empty() {
+        "Matrix products were not measured: there is no cuBLASLt.\n".to_owned()
+    } else {
+        table::markdown(&["matrix product", "TFLOP/s"], 1, &products)
+    };
+    format!("{rates}\n{costs}\n{products}")
 }
 
 #[cfg(test)]

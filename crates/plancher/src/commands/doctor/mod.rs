@@ -10,6 +10,7 @@ use serde::Serialize;
 use self::gpu::Gpu;
 use crate::arguments::worker_count;
 use crate::output::bytes;
+use crate::placement::Found;
 use crate::progress::Progress;
 use crate::{output, table};
 
@@ -43,6 +44,7 @@ struct Report {
 #[derive(Serialize)]
 struct WouldUse {
     backend: &'static str,
+    /// Of the CPU.
     threads: usize,
     kernels: String,
 }
@@ -64,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         bandwidth,
         gpu: Gpu::look(!arguments.no_bandwidth),
         would_use: WouldUse {
-            backend: "cpu",
+            backend: if crate::gpu::look(0) == Found::Usable { "cuda" } else { "cpu" },
             threads: defaults.threads,
             kernels: plancher_cpu::kernels::Kernels::detect()?.isa().to_string(),
         },
@@ -94,7 +96,12 @@ fn text(report: &Report) -> String {
     field("huge pages", machine.huge_pages.clone().unwrap_or_else(unknown));
     report.gpu.describe(&mut field);
     let use_ = &report.would_use;
-    field("would use", format!("{} backend, {} threads, {} kernels", use_.backend, use_.threads, use_.kernels));
+    let cpu = format!("{} threads, {} kernels", use_.threads, use_.kernels);
+    let would_use = match use_.backend {
+        "cuda" => format!("cuda backend, GPU 0; with `--device cpu` {cpu}"),
+        backend => format!("{backend} backend, {cpu}"),
+    };
+    field("would use", would_use);
     let mut out = table::fields(&fields);
     if !report.bandwidth.is_empty() {
         out.push_str("\nMeasured bandwidth, GB/s (1e9 bytes a second):\n");

@@ -1,13 +1,10 @@
 //! Prefill on a GPU against golden checkpoints: logits of every position, with cuBLASLt and with our own products, in one
-//! chunk and in many, from a cache whose blocks lie anywhere. Skipped where there is no GPU, unless
-//! `PLANCHER_REQUIRE_GPU=1`.
-
-mod common;
+//! chunk and in many, from a cache whose blocks lie anywhere.
 
 use plancher_cuda::{Element, KvCache, LoadOptions, MatmulChoice, Prefill, PrefillLogits, Result};
 use plancher_model::Model;
 
-use common::{Golden, Gpu, golden_checkpoints, relative_difference};
+use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
 
 /// As for every fast executor (ARCHITECTURE.md).
 const TOLERANCE: f64 = 1e-2;
@@ -126,4 +123,6 @@ fn what_cannot_be_computed_is_refused() {
     let error = run(&mut prefill, &mut gpu.cache(&other, 64), 0, &[1], PrefillLogits::Last).expect_err("another model");
     assert_eq!(error.to_string(), "the cache of keys and values is that of another model");
     assert!(run(&mut prefill, &mut cache, 60, &[1; 4], PrefillLogits::Last).is_ok());
+    let error = Prefill::new(&gpu.device, &gpu.compiler, weights, usize::MAX, MatmulChoice::Own).expect_err("too many");
+    assert!(error.to_string().starts_with("`positions of a chunk` is "), "{error}");
 }

@@ -1,0 +1,1 @@
+"""What benches/h200.py is made of: the records, the checks, and what Plancher is compared with."""

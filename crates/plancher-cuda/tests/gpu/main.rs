@@ -1,0 +1,8 @@
+//! What runs on a GPU, against golden checkpoints and double precision. Every test is skipped where there is no GPU, unless
+//! `PLANCHER_REQUIRE_GPU=1`.
+
+mod common;
+mod decode;
+mod matmul;
+mod prefill;
+mod sampling;
