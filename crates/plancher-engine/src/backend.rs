@@ -133,7 +133,8 @@ pub trait TokenLoop {
     fn stop(&mut self, position: usize) -> Result<(), BackendError>;
 }
 
-/// Decodes several sequences of the same length in one step, for measurement. The first is the backend's own sequence.
+/// Decodes several sequences of the same length in one step, for measurement. The first is the backend's own sequence;
+/// when that is cut back to nothing, so are the others.
 pub trait BatchDecode {
     /// The most sequences.
     fn most(&self) -> usize;
@@ -148,8 +149,6 @@ pub trait BatchDecode {
     /// # Errors
     /// When the device fails.
     fn decode(&mut self, first: &[u32], steps: usize) -> Result<StepTimes, BackendError>;
-    /// Cuts all sequences back to `position`.
-    fn truncate(&mut self, position: usize);
     /// The logits of all sequences after the last step, `(sequences, vocab_size)`.
     ///
     /// # Errors

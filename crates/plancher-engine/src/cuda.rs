@@ -218,12 +218,6 @@ impl BatchDecode for CudaBackend {
         Ok(StepTimes { device, wall })
     }
 
-    fn truncate(&mut self, position: usize) {
-        for sequence in 0..self.filled {
-            self.decoder.truncate(sequence, position);
-        }
-    }
-
     fn logits(&mut self) -> Result<&[f32], BackendError> {
         Ok(self.decoder.last_logits(self.filled)?)
     }

@@ -147,11 +147,6 @@ impl BatchDecode for LoopBackend {
         }
         Ok(StepTimes { device: 1e-3 * steps as f64, wall: 2e-3 * steps as f64 })
     }
-    fn truncate(&mut self, position: usize) {
-        for sequence in &mut self.sequences {
-            sequence.truncate(position);
-        }
-    }
     fn logits(&mut self) -> Result<&[f32], BackendError> {
         Ok(&self.logits)
     }

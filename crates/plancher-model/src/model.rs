@@ -41,12 +41,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a model directory (Hugging Face layout), a GGUF file, or the first file of a split GGUF.
+    /// Opens a model directory (Hugging Face layout, or with no more than one GGUF file in it), a GGUF file, or the first
+    /// file of a split GGUF.
     ///
     /// # Errors
     /// When anything in the files is missing, malformed or not supported; the message names file and field.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.is_dir() { crate::huggingface::open(path) } else { crate::gguf::open(path) }
+        if !path.is_dir() {
+            return crate::gguf::open(path);
+        }
+        match crate::gguf::in_directory(path)? {
+            Some(file) => crate::gguf::open(&file),
+            None => crate::huggingface::open(path),
+        }
     }
 
     /// The model that a `config.json` describes, with random weights (see [`DummyFill`]): `name` is such a file, a

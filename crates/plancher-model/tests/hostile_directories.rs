@@ -223,3 +223,23 @@ fn a_pipe_or_a_dangling_link_does_not_hang() {
     }
     assert!(Model::open(&copy.path().join("absent")).unwrap_err().to_string().contains("absent"));
 }
+
+#[test]
+fn a_directory_of_gguf_files_is_one_model_or_a_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let put = |name: &str| std::fs::write(directory.path().join(name), "no model").unwrap();
+    let message = || Model::open(directory.path()).unwrap_err().to_string();
+    put("README.md");
+    assert!(message().contains("config.json"), "{}", message());
+    // The first part is opened; later parts and an image projector are not models of their own.
+    for name in ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "mmproj-m.gguf"] {
+        put(name);
+    }
+    assert!(message().contains("/m-00001-of-00002.gguf`: "), "{}", message());
+    put("m-Q4_0.GGUF");
+    let list = "2 GGUF files: `m-00001-of-00002.gguf`, `m-Q4_0.GGUF`; name one of them";
+    assert!(message().ends_with(list), "{}", message());
+    // What `config.json` describes comes first.
+    put("config.json");
+    assert!(message().contains("config.json"), "{}", message());
+}

@@ -45,7 +45,8 @@ impl Prompt {
     }
 }
 
-fn read_stdin() -> anyhow::Result<String> {
+/// All of standard input.
+pub(crate) fn read_stdin() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().lock().take(MOST_INPUT + 1).read_to_string(&mut text).context("standard input")?;
     if text.len() as u64 > MOST_INPUT {

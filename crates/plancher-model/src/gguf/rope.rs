@@ -105,9 +105,9 @@ fn yarn(keys: Keys<'_>, factor: f64, context_length: usize) -> Result<RopeScalin
         let problem = format!("is {n}, which is not supported (supported: 1)");
         return Err(keys.invalid("rope.scaling.yarn_ext_factor", problem));
     }
-    let mut attention_factor = yarn_magnitude(factor, 1.0);
-    if let Some(multiplier) = keys.number("rope.scaling.yarn_log_multiplier")?.filter(|n| *n != 0.0) {
-        attention_factor /= yarn_magnitude(factor, multiplier);
+    // Written for architectures that are not supported; what it means for the others differs from converter to converter.
+    if let Some(n) = keys.number("rope.scaling.yarn_log_multiplier")?.filter(|n| *n != 0.0) {
+        return Err(keys.invalid("rope.scaling.yarn_log_multiplier", format!("is {n}, which is not supported")));
     }
     let original = keys.size("rope.scaling.original_context_length", limits::CONTEXT)?;
     Ok(RopeScaling::Yarn(Yarn {
@@ -116,6 +116,6 @@ fn yarn(keys: Keys<'_>, factor: f64, context_length: usize) -> Result<RopeScalin
         beta_fast: positive(keys, "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
         beta_slow: positive(keys, "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
         truncate: true,
-        attention_factor,
+        attention_factor: yarn_magnitude(factor, 1.0),
     }))
 }

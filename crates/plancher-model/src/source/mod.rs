@@ -16,6 +16,7 @@ mod resolve;
 mod settings;
 mod store;
 
+pub(crate) use name::is_shard;
 pub use name::{ModelName, RepositoryName};
 pub use preset::{PRESETS, Preset};
 pub use pull::{PullEvent, Pulling, pull};

@@ -82,7 +82,8 @@ impl RepositoryName {
     }
 }
 
-fn is_shard(file: &str) -> bool {
+/// Whether a file's name is that of a part of a split model.
+pub(crate) fn is_shard(file: &str) -> bool {
     file.rsplit_once("-of-").is_some_and(|(head, tail)| {
         tail.len() == "00002.gguf".len() && head.len() > 5 && head[head.len() - 5..].bytes().all(|b| b.is_ascii_digit())
     })

@@ -25,10 +25,10 @@ pub(crate) struct Arguments {
     /// The model: a path, a preset, or org/name[@revision]
     #[arg(value_name = "MODEL")]
     model: String,
-    /// The text
+    /// The text; `-` reads standard input
     #[arg(value_name = "FILE", required_unless_present = "ids_file")]
     file: Option<PathBuf>,
-    /// Token ids instead of a text, separated by commas or white space, begin token included
+    /// Token ids instead of a text, separated by commas or white space, begin token included; `-` reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     ids_file: Option<PathBuf>,
     /// Tokens of a window
@@ -120,6 +120,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
+    if path.as_os_str() == "-" {
+        return prompt::read_stdin();
+    }
     let bytes = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     String::from_utf8(bytes).map_err(|error| {
         anyhow::anyhow!("`{}`: byte {} is not UTF-8 text", path.display(), error.utf8_error().valid_up_to())

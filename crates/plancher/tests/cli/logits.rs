@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::common::{LLAMA, command, root, run};
+use crate::common::{LLAMA, command, root, run, run_with_input};
 
 /// The tensors of a safetensors file, as f64.
 fn read(path: &Path) -> HashMap<String, Vec<f64>> {
@@ -122,6 +122,11 @@ fn perplexity_follows_from_the_logits() {
     let got = value["perplexity"].as_f64().expect("a number");
     assert!((got / want - 1.0).abs() < 1e-4, "{got} instead of {want}");
     assert_eq!((value["tokens"].as_u64(), value["windows"].as_u64()), (Some(10), Some(1)));
+
+    let piped =
+        ["perplexity", LLAMA, "--ids-file", "-", "-c", "22", "--chunks", "1", "--executor", "reference", "--json"];
+    let piped = run_with_input(&piped, &ids(&prompt[..44])).json();
+    assert_eq!(piped["perplexity"], value["perplexity"]);
 
     let fast = run(&arguments).ok();
     assert!(fast.starts_with("Final estimate: PPL = ") && fast.contains(" +/- "), "{fast}");

@@ -31,7 +31,8 @@ use crate::session::{self, Session};
 /// last logits: equal hashes are equal bits.
 ///
 /// On a GPU a decode test runs all its steps on the device, each on the most likely token of the step before; times are
-/// given by the device's clock and by the host's. `x 8` means 8 sequences decoded together.
+/// given by the device's clock and by the host's. `x 8` means 8 sequences decoded together. A test of a prompt and decoding
+/// together goes step by step through the host.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Models: paths, presets, or org/name[@revision]
