@@ -262,3 +262,16 @@ extern "C" __global__ void __launch_bounds__(256) prefill_activate(
     *(uint4*)(out + (u64)row * OUT_STRIDE + column) = result;
 }
 #endif
+
+#ifdef ADD_BIAS
+// Options: ROWS (a multiple of 4). One block a position.
+extern "C" __global__ void __launch_bounds__(256) prefill_add_bias(
+    float* __restrict__ values,       // (chunk, ROWS)
+    const float* __restrict__ bias) { // (ROWS)
+    float4* row = (float4*)(values + (u64)blockIdx.x * ROWS);
+    for (int i = threadIdx.x; i < ROWS / 4; i += 256) {
+        float4 value = row[i], added = ((const float4*)bias)[i];
+        row[i] = make_float4(value.x + added.x, value.y + added.y, value.z + added.z, value.w + added.w);
+    }
+}
+#endif

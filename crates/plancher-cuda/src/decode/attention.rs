@@ -2,6 +2,7 @@
 
 use plancher_model::{LayerConfig, RopeLayout};
 
+use super::buffers::Buffers;
 use super::{Prepared, Shape};
 use crate::catalogue::{Expectation, Family};
 use crate::{
@@ -110,6 +111,19 @@ pub(super) struct Operands {
     /// u32 `(batch)`.
     pub(super) positions: u64,
     pub(super) epsilon: f32,
+}
+
+impl Operands {
+    /// Those of a layer with these weights.
+    pub(super) fn of(buffers: &Buffers, weights: &LayerWeights, epsilon: f32) -> Self {
+        Self {
+            out: buffers.attended.pointer(),
+            out_stride: weights.attention_output.stride,
+            query_key_value: buffers.query_key_value.pointer(),
+            positions: buffers.positions.pointer(),
+            epsilon,
+        }
+    }
 }
 
 /// Prepares the launch for `layer`.

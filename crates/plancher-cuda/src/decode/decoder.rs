@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::buffers::Buffers;
-use super::matvec::MOST_SEQUENCES;
+use super::matvec;
 use super::sampling::Chooser;
 use super::step::{self, Parts};
 use super::token_loop::Running;
+use super::wide::{self, Wide};
 use super::{Prepared, Shape, attention};
 use crate::{
     Compiler, CudaError, Device, DeviceWeights, Graph, KvCache, Loader, Prefill, PrefillLogits, Prefilled, Result,
@@ -35,7 +36,8 @@ pub(super) enum End {
     Choose,
 }
 
-/// Decodes sequences of one model: one step of up to 8 of them is a CUDA graph of five kernels a layer.
+/// Decodes sequences of one model: one step of up to 8 of them is a CUDA graph of five kernels a layer, one of more a graph
+/// of matrix products.
 #[derive(Debug)]
 pub struct Decoder {
     // First, so that they go before what they use.
@@ -47,6 +49,8 @@ pub struct Decoder {
     pub(super) buffers: Buffers,
     pub(super) chooser: Chooser,
     shape: Shape,
+    /// For steps of more sequences than the matrix-vector kernel takes.
+    wide: Option<Wide>,
     /// Positions that each sequence's cache holds.
     pub(super) positions: Vec<usize>,
     pub(super) running: Option<Running>,
@@ -55,7 +59,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// The most sequences of a step.
-    pub const MOST_SEQUENCES: usize = MOST_SEQUENCES;
+    pub const MOST_SEQUENCES: usize = wide::MOST_SEQUENCES;
 
     /// Makes room for sequences; compiles nothing yet.
     ///
@@ -69,7 +73,7 @@ impl Decoder {
         options: DecodeOptions,
     ) -> Result<Self> {
         let DecodeOptions { sequences, positions, cache_budget } = options;
-        check("sequences of a step", sequences, MOST_SEQUENCES)?;
+        check("sequences of a step", sequences, Self::MOST_SEQUENCES)?;
         let covered = weights.ropes.iter().map(|rope| rope.positions).min().unwrap_or(usize::MAX);
         check("positions of a sequence", positions, covered)?;
         let attention = attention::shared_memory(&weights.config.layers, weights.element);
@@ -78,6 +82,8 @@ impl Decoder {
         let candidates = step::head_blocks(&weights, shape);
         let buffers = Buffers::new(device, &weights, sequences, candidates)?;
         let chooser = Chooser::new(device, shape, weights.config.vocab_size, sequences, candidates)?;
+        let is_wide = sequences > matvec::MOST_SEQUENCES;
+        let wide = is_wide.then(|| Wide::new(device, compiler, &weights, sequences)).transpose()?;
         let cache = KvCache::new(device, &weights.config, sequences, positions, cache_budget)?;
         Ok(Self {
             graphs: HashMap::new(),
@@ -88,6 +94,7 @@ impl Decoder {
             buffers,
             chooser,
             shape,
+            wide,
             positions: vec![0; sequences],
             running: None,
             logits: Vec::new(),
@@ -242,10 +249,36 @@ impl Decoder {
     }
 
     fn record(&mut self, batch: usize, end: End) -> Result<Graph> {
+        if batch > matvec::MOST_SEQUENCES {
+            return self.record_wide(batch, end);
+        }
         let step = self.prepare(batch, end)?;
         Graph::capture(&self.device, "decode step", || {
             // SAFETY: as for `replay`; what is launched here is only recorded.
             step.iter().try_for_each(|prepared| unsafe { prepared.launch() })
+        })
+    }
+
+    fn record_wide(&mut self, batch: usize, end: End) -> Result<Graph> {
+        let Self { device, loader, weights, buffers, cache, shape, chooser, wide, .. } = self;
+        let Some(wide) = wide else {
+            return Err(CudaError::Unsupported(format!("a step of {batch} sequences was not planned for")));
+        };
+        let parts = Parts { weights, buffers, cache, shape: *shape };
+        let step = wide.prepare(loader, &parts, batch)?;
+        let choice = match end {
+            End::Logits => None,
+            // There are no candidates here: all logits are looked at.
+            End::Greedy | End::Choose => Some(chooser.prepare(loader, buffers, batch, 1)?),
+        };
+        // SAFETY: as for `replay`.
+        unsafe { wide.warm_up(&step)? };
+        device.synchronize()?;
+        Graph::capture(device, "decode step", || {
+            // SAFETY: as for `replay`; what is launched here is only recorded.
+            step.iter().try_for_each(|work| unsafe { work.launch(wide) })?;
+            // SAFETY: as above.
+            choice.iter().try_for_each(|prepared| unsafe { prepared.launch() })
         })
     }
 

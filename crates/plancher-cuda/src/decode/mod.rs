@@ -6,7 +6,9 @@
 //! - `attention_decode`: head norms, rotary embedding, append to the paged cache, attention;
 //! - `choose` or `choose_greedy`: the next tokens, where the loop runs on the device.
 //!
-//! The arithmetic of a sequence does not depend on how many others are in the step, nor on earlier steps' timing: the
+//! A step of more sequences than `matvec` takes is put together from matrix products as prefill's is (`wide`).
+//!
+//! The arithmetic of a sequence does not depend on how many others (of up to 8) are in the step, nor on earlier steps' timing: the
 //! same tokens give the same bits. The host either gives tokens and gets logits ([`Decoder::decode`]), or starts a loop
 //! that chooses tokens on the device and reads them as they come ([`Decoder::start`], [`Decoder::next_tokens`],
 //! [`Decoder::stop`]), a few steps behind.
@@ -20,6 +22,7 @@ mod sampling;
 mod shape;
 mod step;
 mod token_loop;
+mod wide;
 
 pub(crate) use attention::ATTENTION_DECODE;
 pub use decoder::{DecodeOptions, Decoder};
@@ -30,4 +33,4 @@ pub use sampling::Sampling;
 pub use token_loop::StepTimes;
 
 use self::shape::Shape;
-use self::step::Prepared;
+pub(crate) use self::step::Prepared;

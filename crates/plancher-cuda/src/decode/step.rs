@@ -9,10 +9,10 @@ use crate::{Arguments, CudaError, DeviceBuffer, DeviceWeights, Kernel, KvCache, 
 
 /// A kernel with its launch and arguments.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) kernel: Kernel,
-    pub(super) launch: Launch,
-    pub(super) arguments: Arguments,
+pub(crate) struct Prepared {
+    pub(crate) kernel: Kernel,
+    pub(crate) launch: Launch,
+    pub(crate) arguments: Arguments,
 }
 
 impl Prepared {
@@ -20,7 +20,7 @@ impl Prepared {
     ///
     /// # Safety
     /// The buffers whose addresses are in the arguments must live until the device has been waited for.
-    pub(super) unsafe fn launch(&self) -> Result<()> {
+    pub(crate) unsafe fn launch(&self) -> Result<()> {
         // SAFETY: the arguments are those that the kernel was specialised for; the caller keeps the memory.
         unsafe { self.kernel.launch(&self.launch, &self.arguments) }
     }
@@ -85,13 +85,7 @@ pub(super) fn prepare(loader: &mut Loader, parts: &Parts<'_>, batch: usize) -> R
         step.push(matvec::prepare(loader, shape, product, &w.query_key_value, bias, operands)?);
 
         let rope = layer.rope.map(|rope| weights.ropes.get(rope).ok_or_else(|| no_rope(rope))).transpose()?;
-        let operands = attention::Operands {
-            out: buffers.attended.pointer(),
-            out_stride: w.attention_output.stride,
-            query_key_value,
-            positions: buffers.positions.pointer(),
-            epsilon,
-        };
+        let operands = attention::Operands::of(buffers, w, epsilon);
         step.push(attention::prepare(loader, shape, element, batch, layer, w, rope, (cache, index), operands)?);
 
         // Behind a branch: added to the residual stream at once, or kept until the next norm.

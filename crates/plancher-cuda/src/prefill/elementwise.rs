@@ -6,6 +6,7 @@ use plancher_model::{Activation, RopeLayout};
 use super::Place;
 use super::attention::Heads;
 use crate::catalogue::{Expectation, Family};
+use crate::decode::Prepared;
 use crate::{
     Architecture, Arguments, DeviceBuffer, Element, Kernel, Launch, LayerWeights, Loader, Result, RopeTable, Source,
     Specialization,
@@ -29,15 +30,15 @@ const THREADS: u32 = 256;
 
 /// The residual addition (of a branch whose result is not yet in the residual) and the norm before the next product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NormalizeShape {
-    pub(super) hidden: usize,
-    pub(super) out_stride: usize,
+pub(crate) struct NormalizeShape {
+    pub(crate) hidden: usize,
+    pub(crate) out_stride: usize,
     /// A branch's result is added first,
-    pub(super) delta: bool,
+    pub(crate) delta: bool,
     /// with a bias,
-    pub(super) bias: bool,
+    pub(crate) bias: bool,
     /// through a norm of its own.
-    pub(super) post_norm: bool,
+    pub(crate) post_norm: bool,
 }
 
 impl NormalizeShape {
@@ -61,32 +62,31 @@ impl NormalizeShape {
 }
 
 #[derive(Debug)]
-pub(super) struct Normalize {
+pub(crate) struct Normalize {
     kernel: Kernel,
     shape: NormalizeShape,
 }
 
 /// What a norm reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NormalizeInput<'a> {
+pub(crate) struct NormalizeInput<'a> {
     /// `(rows, hidden)` f32.
-    pub(super) residual: CUdeviceptr,
+    pub(crate) residual: CUdeviceptr,
     /// `(rows, hidden)` f32, or 0.
-    pub(super) delta: CUdeviceptr,
-    pub(super) bias: Option<&'a DeviceBuffer<f32>>,
-    pub(super) post_norm: Option<&'a DeviceBuffer<f32>>,
-    pub(super) weight: &'a DeviceBuffer<f32>,
-    pub(super) epsilon: f32,
+    pub(crate) delta: CUdeviceptr,
+    pub(crate) bias: Option<&'a DeviceBuffer<f32>>,
+    pub(crate) post_norm: Option<&'a DeviceBuffer<f32>>,
+    pub(crate) weight: &'a DeviceBuffer<f32>,
+    pub(crate) epsilon: f32,
 }
 
 impl Normalize {
-    pub(super) fn new(loader: &mut Loader, element: Element, shape: NormalizeShape) -> Result<Self> {
+    pub(crate) fn new(loader: &mut Loader, element: Element, shape: NormalizeShape) -> Result<Self> {
         Ok(Self { kernel: loader.kernel(FAMILY.source, &shape.constants(element), "prefill_normalize")?, shape })
     }
 
-    /// # Safety
-    /// The buffers have `rows` rows of the kernel's shape.
-    pub(super) unsafe fn launch(&self, out: CUdeviceptr, input: &NormalizeInput<'_>, rows: usize) -> Result<()> {
+    /// For `rows` rows, in buffers that have them in the kernel's shape.
+    pub(crate) fn prepare(&self, out: CUdeviceptr, input: &NormalizeInput<'_>, rows: usize) -> Prepared {
         let pointer = |buffer: Option<&DeviceBuffer<f32>>| buffer.map_or(0, DeviceBuffer::pointer);
         let arguments = Arguments::new()
             .value(out)
@@ -96,14 +96,13 @@ impl Normalize {
             .value(pointer(input.post_norm))
             .buffer(input.weight)
             .value(input.epsilon);
-        // SAFETY: as the caller promises.
-        unsafe { self.kernel.launch(&Launch::linear(rows as u32, self.shape.threads()), &arguments) }
+        Prepared { kernel: self.kernel.clone(), launch: Launch::linear(rows as u32, self.shape.threads()), arguments }
     }
 }
 
 /// Embedding rows to the residual.
 #[derive(Debug)]
-pub(super) struct Embed {
+pub(crate) struct Embed {
     kernel: Kernel,
     scale: f32,
 }
@@ -113,23 +112,21 @@ fn embed_constants(element: Element, hidden: usize, stride: usize) -> Specializa
 }
 
 impl Embed {
-    pub(super) fn new(loader: &mut Loader, element: Element, hidden: usize, stride: usize, scale: f32) -> Result<Self> {
+    pub(crate) fn new(loader: &mut Loader, element: Element, hidden: usize, stride: usize, scale: f32) -> Result<Self> {
         let constants = embed_constants(element, hidden, stride);
         Ok(Self { kernel: loader.kernel(FAMILY.source, &constants, "prefill_embed")?, scale })
     }
 
-    /// # Safety
-    /// The first `rows` tokens are rows of the embedding, and the residual has as many rows.
-    pub(super) unsafe fn launch(
+    /// For the first `rows` tokens, which must be rows of the embedding; the residual has as many rows.
+    pub(crate) fn prepare(
         &self,
         residual: CUdeviceptr,
         embedding: &DeviceBuffer<u16>,
         tokens: &DeviceBuffer<u32>,
         rows: usize,
-    ) -> Result<()> {
+    ) -> Prepared {
         let arguments = Arguments::new().value(residual).buffer(embedding).buffer(tokens).value(self.scale);
-        // SAFETY: as the caller promises.
-        unsafe { self.kernel.launch(&Launch::linear(rows as u32, THREADS), &arguments) }
+        Prepared { kernel: self.kernel.clone(), launch: Launch::linear(rows as u32, THREADS), arguments }
     }
 }
 
@@ -204,7 +201,7 @@ impl Append {
 
 /// `activation(gate) * up`.
 #[derive(Debug)]
-pub(super) struct Activate {
+pub(crate) struct Activate {
     kernel: Kernel,
     out_stride: usize,
 }
@@ -227,7 +224,7 @@ fn activate_constants(
 }
 
 impl Activate {
-    pub(super) fn new(
+    pub(crate) fn new(
         loader: &mut Loader,
         element: Element,
         feed_forward: usize,
@@ -240,20 +237,41 @@ impl Activate {
         Ok(Self { kernel: loader.kernel(FAMILY.source, &constants, "prefill_activate")?, out_stride })
     }
 
-    /// # Safety
-    /// `out` has `rows` rows of the down projection's stride, `gate_up` as many of twice the feed-forward size.
-    pub(super) unsafe fn launch(
+    /// For `rows` rows: `out` has them in the down projection's stride, `gate_up` in twice the feed-forward size.
+    pub(crate) fn prepare(
         &self,
         out: CUdeviceptr,
         gate_up: CUdeviceptr,
         weights: &LayerWeights,
         rows: usize,
-    ) -> Result<()> {
+    ) -> Prepared {
         let blocks = (rows * self.out_stride / 8).div_ceil(THREADS as usize) as u32;
         let bias = weights.gate_up_bias.as_ref().map_or(0, DeviceBuffer::pointer);
         let arguments = Arguments::new().value(out).value(gate_up).value(bias).value(rows as i32);
-        // SAFETY: as the caller promises.
-        unsafe { self.kernel.launch(&Launch::linear(blocks, THREADS), &arguments) }
+        Prepared { kernel: self.kernel.clone(), launch: Launch::linear(blocks, THREADS), arguments }
+    }
+}
+
+/// Adds a bias to f32 rows.
+#[derive(Debug)]
+pub(crate) struct AddBias {
+    kernel: Kernel,
+}
+
+fn add_bias_constants(rows: usize) -> Specialization {
+    Specialization::new().define("ADD_BIAS", 1).define("ROWS", rows)
+}
+
+impl AddBias {
+    /// For biases of `rows` numbers, a multiple of 4.
+    pub(crate) fn new(loader: &mut Loader, rows: usize) -> Result<Self> {
+        Ok(Self { kernel: loader.kernel(FAMILY.source, &add_bias_constants(rows), "prefill_add_bias")? })
+    }
+
+    /// For the first `positions` rows of `values`.
+    pub(crate) fn prepare(&self, values: CUdeviceptr, bias: &DeviceBuffer<f32>, positions: usize) -> Prepared {
+        let arguments = Arguments::new().value(values).buffer(bias);
+        Prepared { kernel: self.kernel.clone(), launch: Launch::linear(positions as u32, THREADS), arguments }
     }
 }
 
@@ -283,6 +301,7 @@ fn specializations() -> Vec<(&'static str, Specialization)> {
             append_constants(Element::F16, &llama, Some((64, RopeLayout::Interleaved)), false, false),
         ),
         ("append-no-rope", append_constants(Element::Bf16, &llama, None, false, false)),
+        ("add-bias", add_bias_constants(1152)),
         ("activate", activate_constants(Element::F16, 14_336, 14_336, Activation::Silu, false)),
         ("activate-gelu-bias", activate_constants(Element::F16, 160, 192, Activation::GeluTanh, true)),
     ]

@@ -3,8 +3,8 @@
 
 mod attention;
 mod buffers;
-mod elementwise;
-mod plan;
+pub(crate) mod elementwise;
+pub(crate) mod plan;
 
 use std::sync::Arc;
 
@@ -168,7 +168,8 @@ impl Prefill {
         let (buffers, weights) = (&self.buffers, &*self.weights);
         // SAFETY: every buffer has room for a chunk of rows of every layer.
         unsafe {
-            self.plan.embed.launch(buffers.residual.pointer(), &weights.embedding.elements, &buffers.tokens, rows)?;
+            let embedding = &weights.embedding.elements;
+            self.plan.embed.prepare(buffers.residual.pointer(), embedding, &buffers.tokens, rows).launch()?;
             let step = Step { weights, buffers, rows };
             let mut before = Branch::NONE;
             let layers = self.plan.layers.iter().zip(&weights.layers).zip(&weights.config.layers);
@@ -202,7 +203,8 @@ impl Prefill {
                     own.gate_up.elements.pointer(),
                     buffers.gate_up.pointer(),
                 )?;
-                plan.activate.launch(buffers.activated.pointer(), buffers.gate_up.pointer(), own, rows)?;
+                let activated = buffers.activated.pointer();
+                plan.activate.prepare(activated, buffers.gate_up.pointer(), own, rows).launch()?;
                 before = Branch::feed_forward(own);
                 self.matmul.multiply(
                     &plan.down,
@@ -234,7 +236,7 @@ impl Prefill {
         };
         // SAFETY: `rows` is at most what the logits have room for, and the input has been computed.
         unsafe {
-            self.plan.output_norm.launch(buffers.normed.pointer(), &input, rows)?;
+            self.plan.output_norm.prepare(buffers.normed.pointer(), &input, rows).launch()?;
             self.matmul.multiply(
                 &self.plan.head,
                 rows,
@@ -287,7 +289,7 @@ impl Step<'_> {
             epsilon: self.weights.config.norm_eps,
         };
         // SAFETY: the buffers have room for the rows of a chunk.
-        unsafe { kernel.launch(self.buffers.normed.pointer(), &input, self.rows) }
+        unsafe { kernel.prepare(self.buffers.normed.pointer(), &input, self.rows).launch() }
     }
 }
 

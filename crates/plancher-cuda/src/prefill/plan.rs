@@ -8,37 +8,48 @@ use crate::{CudaError, DeviceBuffer, DeviceWeights, LayerWeights, Loader, Output
 
 /// A branch's result: added to the residual by the product itself, or left for the next norm.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Branch<'a> {
+pub(crate) struct Branch<'a> {
     bias: Option<&'a DeviceBuffer<f32>>,
     post_norm: Option<&'a DeviceBuffer<f32>>,
 }
 
 impl<'a> Branch<'a> {
-    pub(super) fn attention(weights: &'a LayerWeights) -> Self {
+    pub(crate) fn attention(weights: &'a LayerWeights) -> Self {
         Self { bias: weights.attention_output_bias.as_ref(), post_norm: weights.post_attention_norm.as_ref() }
     }
 
-    pub(super) fn feed_forward(weights: &'a LayerWeights) -> Self {
+    pub(crate) fn feed_forward(weights: &'a LayerWeights) -> Self {
         Self { bias: weights.down_bias.as_ref(), post_norm: weights.post_feed_forward_norm.as_ref() }
     }
 
     /// Nothing comes before.
-    pub(super) const NONE: Self = Self { bias: None, post_norm: None };
+    pub(crate) const NONE: Self = Self { bias: None, post_norm: None };
 
-    pub(super) fn bias(&self) -> Option<&'a DeviceBuffer<f32>> {
+    pub(crate) fn bias(&self) -> Option<&'a DeviceBuffer<f32>> {
         self.bias
     }
 
-    pub(super) fn post_norm(&self) -> Option<&'a DeviceBuffer<f32>> {
+    pub(crate) fn post_norm(&self) -> Option<&'a DeviceBuffer<f32>> {
         self.post_norm
     }
 
+    /// What the next norm is compiled for, with rows of `hidden` numbers.
+    pub(crate) fn next_norm(&self, hidden: usize) -> NormalizeShape {
+        NormalizeShape {
+            hidden,
+            out_stride: padded(hidden),
+            delta: self.is_left(),
+            bias: self.bias.is_some(),
+            post_norm: self.post_norm.is_some(),
+        }
+    }
+
     /// Whether the next norm has to add it.
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.bias.is_some() || self.post_norm.is_some()
     }
 
-    pub(super) fn output(&self) -> Output {
+    pub(crate) fn output(&self) -> Output {
         if self.is_left() { Output::F32 } else { Output::AddF32 }
     }
 }
@@ -69,16 +80,8 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(loader: &mut Loader, weights: &DeviceWeights) -> Result<Self> {
         let (config, element, hidden) = (&weights.config, weights.element, weights.config.hidden_size);
-        let normalize = |loader: &mut Loader, before: &Branch<'_>| {
-            let shape = NormalizeShape {
-                hidden,
-                out_stride: padded(hidden),
-                delta: before.is_left(),
-                bias: before.bias().is_some(),
-                post_norm: before.post_norm().is_some(),
-            };
-            Normalize::new(loader, element, shape)
-        };
+        let normalize =
+            |loader: &mut Loader, before: &Branch<'_>| Normalize::new(loader, element, before.next_norm(hidden));
         let product = |rows: usize, columns: usize, out_stride: usize, output| Product {
             element,
             rows,

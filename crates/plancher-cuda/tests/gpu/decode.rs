@@ -104,6 +104,55 @@ fn the_loop_on_the_device_takes_the_steps_that_the_host_would() {
 }
 
 #[test]
+fn golden_logits_of_more_sequences_than_the_vector_kernel_takes() {
+    let Some(gpu) = Gpu::open() else { return };
+    for checkpoint in golden_checkpoints() {
+        let weights = load(&gpu, &checkpoint);
+        let golden = Golden::all(&checkpoint).pop().expect("a prompt");
+        let alone = decode_all(&mut decoder(&gpu, &weights, 1), &golden.prompt, 1, 0);
+        let mut decoder = decoder(&gpu, &weights, 17);
+        for (batch, sequence) in [(9, 4), (17, 16)] {
+            let together = decode_all(&mut decoder, &golden.prompt, batch, sequence);
+            let error = relative_difference(&together, &golden.logits);
+            println!("{}: sequence {sequence} of {batch}: {error:.1e}", checkpoint.display());
+            assert!(error < TOLERANCE, "{}, {batch} sequences: logits differ by {error:.2e}", checkpoint.display());
+        }
+        // A wide step leaves nothing behind that a narrow one would read.
+        let together = decode_all(&mut decoder, &golden.prompt, 3, 2);
+        assert!(alone == together, "{}: a narrow step after wide ones differs", checkpoint.display());
+    }
+}
+
+#[test]
+fn the_loop_on_the_device_takes_the_steps_of_many_sequences_too() {
+    let Some(gpu) = Gpu::open() else { return };
+    let checkpoint = &golden_checkpoints()[0];
+    let weights = load(&gpu, checkpoint);
+    let vocab = weights.config().vocab_size;
+    let (batch, steps) = (9, 12);
+    let mut decoder = decoder(&gpu, &weights, batch);
+    let prompt = Golden::all(checkpoint).pop().expect("a prompt").prompt;
+    let argmaxes = |logits: &[f32]| -> Vec<u32> { logits.chunks(vocab).map(argmax).collect() };
+
+    decode_all(&mut decoder, &prompt, batch, 4);
+    let mut expected = vec![argmaxes(decoder.last_logits(batch).expect("logits"))];
+    while expected.len() < steps {
+        let next = argmaxes(decoder.decode(&expected[expected.len() - 1]).expect("a step"));
+        expected.push(next);
+    }
+    decode_all(&mut decoder, &prompt, batch, 4);
+    decoder.start(&[Sampling::GREEDY; 9], &[&[][..]; 9], steps).expect("room");
+    for (step, expected) in expected.iter().enumerate() {
+        let got: Vec<u32> =
+            decoder.next_tokens().expect("tokens").into_iter().map(|token| token.expect("finite")).collect();
+        assert_eq!(got, *expected, "step {step}");
+    }
+    decoder.stop(0).expect("it stops");
+    let times = decoder.run(&[1; 9], 4).expect("nine sequences, four steps");
+    assert!(times.device > 0.0);
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_the_decoder_goes_on() {
     let Some(gpu) = Gpu::open() else { return };
     let checkpoint = &golden_checkpoints()[0];
