@@ -15,7 +15,8 @@ fn plain_distribution(logits: &[f32], seen: &[u32], params: SamplingParams) -> V
         *logit = if *logit > 0.0 { *logit / params.repetition_penalty } else { *logit * params.repetition_penalty };
     }
     let mut sorted: Vec<(u32, f32)> = (0..).zip(logits).collect();
-    sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    // Zeros of either sign are equal, which `total_cmp` would deny.
+    sorted.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("no NaN").then(a.0.cmp(&b.0)));
     let max = sorted[0].1;
     if params.temperature == 0.0 {
         return vec![(sorted[0].0, 1.0)];
@@ -112,6 +113,17 @@ proptest! {
             (0..30).map(|_| sampler.sample(&mut logits)).collect::<Vec<_>>()
         };
         prop_assert_eq!(draw(), draw());
+    }
+}
+
+#[test]
+fn zeros_of_either_sign_are_equal() {
+    let mut logits = vec![-1.0; 200];
+    (logits[70], logits[90]) = (-0.0, 0.0);
+    for (top_k, top_p, temperature) in [(0, 1.0, 0.0), (1, 1.0, 1.0), (50, 0.001, 1.0), (0, 0.001, 1.0)] {
+        let params = SamplingParams { temperature, top_k, top_p, ..SamplingParams::default() };
+        let mut sampler = Sampler::new(params).expect("in range");
+        assert_eq!(sampler.sample(&mut logits), Some(70), "{params:?}");
     }
 }
 

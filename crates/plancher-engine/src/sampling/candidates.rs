@@ -29,10 +29,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Most likely first, the smaller token first among equals. Logits of candidates are never NaN.
+    /// Most likely first, the smaller token first among equals (as zeros of either sign are). Logits of candidates are
+    /// never NaN.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "the sorts pass references")]
     pub(crate) fn order(a: &Self, b: &Self) -> Ordering {
-        b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+        b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
     }
 }
 
