@@ -10,6 +10,7 @@ use plancher_model::{ChatMessage, Model};
 use rustyline::error::ReadlineError;
 
 use crate::arguments::{ModelOption, RunOptions, SamplingOptions};
+use crate::interrupt::Ignored;
 use crate::session::{self, Session};
 use crate::{answer, output, prompt};
 
@@ -49,7 +50,8 @@ const PROMPT: &str = "> ";
 
 /// Where lines come from.
 enum Input {
-    Terminal(Box<rustyline::DefaultEditor>),
+    /// The editor reads Ctrl-C as a key; between its prompts the signal is ignored.
+    Terminal(Box<rustyline::DefaultEditor>, Ignored),
     Pipe(std::io::Lines<std::io::StdinLock<'static>>),
 }
 
@@ -63,14 +65,14 @@ impl Input {
             // The first conversation has no history yet.
             let _ = editor.load_history(&path);
         }
-        Ok(Self::Terminal(Box::new(editor)))
+        Ok(Self::Terminal(Box::new(editor), Ignored::begin()?))
     }
 
     /// The next line; `None` at the end.
     fn line(&mut self) -> anyhow::Result<Option<String>> {
         match self {
             Self::Pipe(lines) => Ok(lines.next().transpose().context("standard input")?),
-            Self::Terminal(editor) => loop {
+            Self::Terminal(editor, _) => loop {
                 match editor.readline(PROMPT) {
                     Ok(line) => {
                         let _ = editor.add_history_entry(&line);
@@ -87,7 +89,7 @@ impl Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        if let (Self::Terminal(editor), Some(path)) = (self, history_path()) {
+        if let (Self::Terminal(editor, _), Some(path)) = (self, history_path()) {
             let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all).map(|()| editor.save_history(&path));
             if !matches!(saved, Ok(Ok(()))) {
                 tracing::warn!("the history could not be kept in `{}`", path.display());
