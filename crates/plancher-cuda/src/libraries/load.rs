@@ -60,9 +60,12 @@ pub(crate) fn preload(kind: Kind) -> Result<PathBuf> {
 fn open(path: &Path, visibility: c_int) -> Result<unix::Library> {
     // SAFETY: loading runs the library's initialisers; these are NVIDIA's libraries, which are made to be loaded so.
     let library = unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | visibility) };
-    library.map_err(|error| CudaError::LibraryBroken {
-        path: path.to_owned(),
-        problem: error.to_string().lines().next().unwrap_or_default().to_owned(),
+    library.map_err(|error| {
+        // "dlopen failed" alone helps nobody: what the loader says is the cause.
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let problem = cause.unwrap_or_else(|| error.to_string());
+        let problem = problem.lines().next().unwrap_or_default().to_owned();
+        CudaError::LibraryBroken { path: path.to_owned(), problem }
     })
 }
 
@@ -87,5 +90,6 @@ mod tests {
         let error = open(&path, unix::RTLD_LOCAL).expect_err("no library");
         assert!(matches!(&error, CudaError::LibraryBroken { path: named, .. } if *named == path));
         assert_eq!(error.to_string().lines().count(), 1);
+        assert!(!error.to_string().ends_with("dlopen failed"), "the loader's reason is missing: {error}");
     }
 }
