@@ -1,7 +1,6 @@
 //! `kernels`: the GPU kernels that Plancher has, compiled for any architecture and shown as machine code. Works without
 //! a GPU; the gate in CI is `kernels compile`.
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use plancher_cuda::catalogue::{CATALOGUE, Disassembler, Family, Report, check, family};
 use plancher_cuda::{Architecture, Compiler};
@@ -45,7 +44,7 @@ struct Compile {
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<Architecture>,
     /// Most threads to compile with [default: one per logical core]
-    #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count)]
+    #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -128,7 +127,9 @@ fn run_compile(compile: &Compile) -> anyhow::Result<()> {
     let threads = compile.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let report = check(&compiler, disassembler.as_ref().ok(), families, architectures, threads)?;
     if report.rows.is_empty() && report.findings.is_empty() {
-        return Err(usage("none of these files is for any of these architectures"));
+        let list = architectures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let names = families.iter().map(|family| family.source.name).collect::<Vec<_>>().join(", ");
+        return Err(usage(format!("`--arch` is {list}, but nothing of {names} is for it")));
     }
     if compile.json {
         output::json(&report)?;
@@ -169,12 +170,16 @@ fn rows(report: &Report) -> String {
 
 fn run_sass(sass: &Sass) -> anyhow::Result<()> {
     let shapes = (sass.name.specializations)();
-    let labels = shapes.iter().map(|(label, _)| *label).collect::<Vec<_>>().join(", ");
     let shape = match &sass.shape {
         None => shapes.first(),
         Some(wanted) => shapes.iter().find(|(label, _)| label == wanted),
     };
-    let (_, constants) = shape.with_context(|| format!("`--shape`: there are {labels}"))?;
+    let (_, constants) = shape.ok_or_else(|| {
+        // Labels have commas in them.
+        let labels = shapes.iter().map(|(label, _)| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let (name, shape) = (sass.name.source.name, sass.shape.as_deref().unwrap_or_default());
+        usage(format!("`--shape` is `{shape}`, but `{name}` has {labels}"))
+    })?;
     let cubin = Compiler::find()?.compile(sass.name.source, constants, sass.arch)?;
     Ok(output::text(&Disassembler::find()?.disassemble(cubin.code())?)?)
 }
