@@ -162,6 +162,9 @@ pub(crate) fn parse_list(text: &str) -> Result<List, String> {
             (None, None) => (rest, 1, 1),
         };
         let (mut value, last) = (number(first)?, number(last)?);
+        if value > last {
+            return Err(format!("`{part}` is a range that ends before it begins"));
+        }
         while value <= last {
             values.push(value);
             let next = value.checked_mul(factor).and_then(|product| product.checked_add(step));
@@ -185,7 +188,7 @@ mod tests {
         assert_eq!(parse_list("1-4"), Ok(List(vec![1, 2, 3, 4])));
         assert_eq!(parse_list("0-4096+2048,7"), Ok(List(vec![0, 2048, 4096, 7])));
         assert_eq!(parse_list("128-1024*2"), Ok(List(vec![128, 256, 512, 1024])));
-        for bad in ["", "a", "1,", "5-", "0-8*2", "1-9*1", "1-9+0", "-3", "0-99999999"] {
+        for bad in ["", "a", "1,", "5-", "0-8*2", "1-9*1", "1-9+0", "-3", "2-1", "0-99999999"] {
             assert!(parse_list(bad).is_err(), "{bad}");
         }
     }

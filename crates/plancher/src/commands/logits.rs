@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum)]
     executor: Option<ExecutorKind>,
     /// Worker threads of the program executor [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count)]
+    #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
     placement: PlacementOptions,

@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     ids_file: Option<PathBuf>,
     /// Tokens of a window
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = window)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = window, allow_negative_numbers = true)]
     context: usize,
     /// Score only the first N windows
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     chunks: Option<usize>,
     /// What computes the logits on the CPU [default: program]
     #[arg(long, value_enum)]
     executor: Option<ExecutorKind>,
     /// Worker threads of the program executor [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = worker_count)]
+    #[arg(short, long, value_name = "N", value_parser = worker_count, allow_negative_numbers = true)]
     threads: Option<usize>,
     #[command(flatten)]
     placement: PlacementOptions,

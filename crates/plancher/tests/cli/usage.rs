@@ -28,6 +28,28 @@ fn values_out_of_range_are_named_with_their_flag() {
 }
 
 #[test]
+fn negative_numbers_are_named_with_their_flag() {
+    let bench = |flag: &str| run(&["bench", "-m", LLAMA, flag, "-1"]).error(2);
+    let perplexity = |flag: &str| run(&["perplexity", LLAMA, "Cargo.toml", flag, "-1"]).error(2);
+    let messages = [
+        bench("-p"),
+        bench("-n"),
+        bench("-pg"),
+        bench("-d"),
+        bench("-r"),
+        bench("-b"),
+        bench("-t"),
+        perplexity("-c"),
+        perplexity("--chunks"),
+        perplexity("-t"),
+        run(&["logits", LLAMA, "--ids", "1", "--out", "/proc/nothing/x", "-t", "-1"]).error(2),
+        run(&["doctor", "-t", "-1"]).error(2),
+        run(&["kernels", "compile", "-t", "-1"]).error(2),
+    ];
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
 fn requests_that_make_no_sense_say_what_would() {
     let messages = [
         run(&["generate", "-m", LLAMA, "hello"]).error(2),
@@ -40,6 +62,7 @@ fn requests_that_make_no_sense_say_what_would() {
         run(&["chat", "-m", LLAMA]).error(2),
         run(&["bench", "-m", LLAMA, "-p", "0", "-n", "0"]).error(2),
         run(&["bench", "-m", LLAMA, "-p", "5-"]).error(2),
+        run(&["bench", "-m", LLAMA, "-p", "5-4"]).error(2),
         run(&["bench", "-m", LLAMA, "-pg", "5"]).error(2),
         run(&["bench", "-m", LLAMA, "-t", "0"]).error(2),
         run(&["bench", "-m", LLAMA, "-t", "2,257"]).error(2),

@@ -39,25 +39,25 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "MODEL", value_delimiter = ',', default_value = DEFAULT_MODEL)]
     model: Vec<String>,
     /// Prompt lengths; 0 for none
-    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_parser = parse_list)]
+    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_parser = parse_list, allow_negative_numbers = true)]
     n_prompt: Vec<List>,
     /// Numbers of tokens to decode; 0 for none
-    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = parse_list)]
+    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = parse_list, allow_negative_numbers = true)]
     n_gen: Vec<List>,
     /// A prompt of P tokens and N decoded ones in one test, also spelt -pg
-    #[arg(long, value_name = "P,N", value_parser = pair)]
+    #[arg(long, value_name = "P,N", value_parser = pair, allow_negative_numbers = true)]
     pg: Vec<(usize, usize)>,
     /// Tokens of context before the clock starts
-    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_parser = parse_list)]
+    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_parser = parse_list, allow_negative_numbers = true)]
     n_depth: Vec<List>,
     /// Repetitions of each test
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     repetitions: usize,
     /// Numbers of sequences that a decode test decodes together, at most 8; more than 1 needs a GPU
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_list)]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_list, allow_negative_numbers = true)]
     batch: Vec<List>,
     /// Numbers of worker threads [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = parse_list)]
+    #[arg(short, long, value_name = "N", value_parser = parse_list, allow_negative_numbers = true)]
     threads: Vec<List>,
     #[command(flatten)]
     placement: PlacementOptions,

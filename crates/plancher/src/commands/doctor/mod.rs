@@ -21,7 +21,7 @@ use crate::{output, table};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Most threads to measure with [default: one per physical core]
-    #[arg(short, long, value_name = "N", value_parser = worker_count)]
+    #[arg(short, long, value_name = "N", value_parser = worker_count, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Do not measure
     #[arg(long)]
