@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// Repetitions of each test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     repetitions: usize,
-    /// Numbers of sequences that a decode test decodes together, at most 8; more than 1 needs a GPU
+    /// Numbers of sequences that a decode test decodes together, at most 64; more than 1 needs a GPU
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_list, allow_negative_numbers = true)]
     batch: Vec<List>,
     /// Numbers of worker threads [default: one per physical core]
