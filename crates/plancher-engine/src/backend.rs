@@ -112,7 +112,8 @@ pub struct Telemetry {
 /// ahead of the host, which reads the tokens as they come and ends the loop when it has enough.
 ///
 /// Contract: the tokens are those that [`crate::sampling::Sampler`] chooses from the same logits: exactly so without
-/// temperature; with it, for the same seed, wherever rounding does not decide.
+/// temperature; with it, from the same distribution, the same ones for the same seed on the same device (draws are made
+/// in another way than on the host, so that a seed gives other tokens there).
 pub trait TokenLoop {
     /// Begins after a prefill, from the logits of its last position. `history` are the tokens that the repetition
     /// penalty covers; at most `most` tokens (1 or more, and no more than the capacity allows) will be asked for.
