@@ -10,6 +10,7 @@ mod balance;
 mod check;
 mod error;
 mod footprint;
+pub mod gpu;
 mod interpret;
 mod lower;
 mod math;
