@@ -25,6 +25,9 @@ pub enum PlanError {
         /// Which layer.
         layer: usize,
     },
+    /// Norms on the outputs of attention and feed-forward.
+    #[error("the model has norms after attention and feed-forward (`post_norms`): the megakernel has none there")]
+    PostNorms,
     /// A size that the kernel does not take.
     #[error("`{field}` is `{value}`: the megakernel takes {expected}")]
     Size {

@@ -12,10 +12,8 @@ use super::{Attention, PlanError, Shape, padded};
 pub const COPIES: usize = 3;
 /// The word that means "not there yet".
 pub const SENTINEL: u32 = u32::MAX;
-/// Bytes to which a layer is rounded up: vector loads of 16 bytes stay aligned.
-const LAYER_ALIGNMENT: usize = 16;
-/// Bytes to which a copy is rounded up.
-const COPY_ALIGNMENT: usize = 256;
+/// Bytes to which a layer and a copy are rounded up: vector loads stay aligned.
+const ALIGNMENT: usize = 256;
 
 /// What is exchanged within a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,10 +74,10 @@ impl Exchange {
             end += room;
             (start, used)
         });
-        let layer_bytes = end.next_multiple_of(LAYER_ALIGNMENT);
+        let layer_bytes = end.next_multiple_of(ALIGNMENT);
         let candidates = layer_bytes * shape.layers + 2 * padded(shape.hidden);
         let stop = candidates + 8 * workers;
-        let copy_bytes = (stop + 4).next_multiple_of(COPY_ALIGNMENT);
+        let copy_bytes = (stop + 4).next_multiple_of(ALIGNMENT);
         let bytes = copy_bytes * COPIES;
         // The kernel names a word by a 32-bit number.
         if u32::try_from(bytes / 4).is_err() {

@@ -59,6 +59,16 @@ impl Plan {
     /// # Errors
     /// When the kernel cannot run this model there.
     pub fn new(config: &ModelConfig, target: Target) -> Result<Self, PlanError> {
+        Shape::new(config)?.check_kernel()?;
+        Self::unrestricted(config, target)
+    }
+
+    /// As [`Self::new`], also for shapes that a program can express and the kernel does not take: heads of more than 128,
+    /// groups of more than 8, norms after attention and feed-forward.
+    ///
+    /// # Errors
+    /// When a program cannot express this model, or it does not fit the device.
+    pub fn unrestricted(config: &ModelConfig, target: Target) -> Result<Self, PlanError> {
         target.check()?;
         let shape = Shape::new(config)?;
         let workers = worker_count(&shape, target.multiprocessors);

@@ -5,17 +5,22 @@ use super::{Attention, CONSUMERS, INSTRUCTION_BYTES, PlanError, STAGE_BYTES, Sha
 
 /// The smallest ring that keeps weights moving while a stage is consumed.
 pub const LEAST_STAGES: usize = 3;
-/// Partial sums of the consumer warps, two buffers.
-const PARTIAL_SUMS: usize = 8192;
-/// Barriers, what attention's warps leave for each other, alignment of the ring.
-const RESERVED: usize = 4096;
+/// Partial sums of the consumer warps: two buffers of 128 rows, f32.
+const PARTIAL_SUMS: usize = 2 * CONSUMERS * 128 * 4;
+/// What the kernel declares by itself: barriers, counters, what attention's warps leave for each other; and the alignment
+/// of the ring.
+const STATIC_BYTES: usize = 4096;
+/// What the kernel keeps of each layer: two addresses, window, scale.
+const LAYER_BYTES: usize = 24;
+/// Bytes to which a consumer's part for inputs is rounded up.
+const INPUT_ALIGNMENT: usize = 128;
 /// Query heads that attention takes at a time.
 const UNIT_HEADS: usize = 8;
 
 /// How a worker's shared memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Bytes beside the ring.
+    /// Bytes beside the ring, static shared memory included.
     pub fixed_bytes: usize,
     /// Stages of the ring.
     pub stages: usize,
@@ -48,13 +53,13 @@ impl Ring {
     /// Dynamic shared memory that the kernel is launched with.
     #[must_use]
     pub fn shared_bytes(&self) -> usize {
-        self.fixed_bytes + self.stages * STAGE_BYTES
+        self.fixed_bytes - STATIC_BYTES + self.stages * STAGE_BYTES
     }
 }
 
-/// Bytes of everything but the ring: for each consumer warp the larger of its slice of a normed input (f32, or two
-/// elements), its slice of another input (an element) and its queries (f32); partial sums; the table of pages; the
-/// instructions; the worker's rows of the residual stream (f32); barriers.
+/// Bytes of everything but the ring: for each consumer warp the largest of its slice of a normed input (two elements), its
+/// slice of another input (an element) and its queries (f32); partial sums; instructions; layers; the table of pages; the
+/// worker's rows of the residual stream (f32); what is static.
 fn fixed_bytes(shape: &Shape, table_pages: usize, instructions: usize, residual_rows: usize) -> usize {
     let slice = |columns: usize| padded(columns) / CONSUMERS;
     let inputs = [
@@ -63,6 +68,12 @@ fn fixed_bytes(shape: &Shape, table_pages: usize, instructions: usize, residual_
         slice(shape.feed_forward) * 2,
         shape.group().min(UNIT_HEADS) * shape.head_dim * 4,
     ];
-    let input = inputs.into_iter().max().unwrap_or(0);
-    input * CONSUMERS + PARTIAL_SUMS + table_pages * 4 + instructions * INSTRUCTION_BYTES + residual_rows * 4 + RESERVED
+    let input = inputs.into_iter().max().unwrap_or(0).next_multiple_of(INPUT_ALIGNMENT);
+    PARTIAL_SUMS
+        + input * CONSUMERS
+        + instructions * INSTRUCTION_BYTES
+        + shape.layers * LAYER_BYTES
+        + table_pages * 4
+        + residual_rows * 4
+        + STATIC_BYTES
 }

@@ -11,8 +11,12 @@ const MOST_HIDDEN: usize = 1 << 16;
 const MOST_ROWS: usize = 1 << 24;
 /// The most layers: an instruction has 16 bits for them, and the head's is one more than the last.
 const MOST_LAYERS: usize = (1 << 16) - 1;
-/// The largest head.
+/// The largest head that a program can express.
 const MOST_HEAD_DIM: usize = 256;
+/// The largest head that the kernel takes: a page of it is one stage.
+const MOST_KERNEL_HEAD_DIM: usize = 128;
+/// The most query heads that may share a key and value head in the kernel.
+const MOST_KERNEL_GROUP: usize = 8;
 
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,19 @@ impl Shape {
             rotary_pairs,
             rope_layout,
         })
+    }
+
+    /// Refuses what a program can express and the kernel does not do.
+    pub(super) fn check_kernel(&self) -> Result<(), PlanError> {
+        let size = |field, value, expected| Err(PlanError::Size { field, value, expected });
+        if self.head_dim > MOST_KERNEL_HEAD_DIM {
+            return size("head_dim", self.head_dim, "multiples of 8 up to 128");
+        }
+        if self.group() > MOST_KERNEL_GROUP {
+            let expected = "at least an eighth of `num_attention_heads`";
+            return size("num_key_value_heads", self.n_kv_heads, expected);
+        }
+        if self.post_norms { Err(PlanError::PostNorms) } else { Ok(()) }
     }
 
     /// Rows of the query projection.
