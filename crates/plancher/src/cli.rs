@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, completions, doctor, floor, generate, inspect, kernels, logits, man, perplexity, pull,
+    bench, chat, completions, doctor, floor, generate, inspect, kernels, logits, man, perplexity, program, pull,
 };
 
 /// How many bytes must move to produce a token, and how close to that floor do we run?
@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Kernels(kernels::Arguments),
     Logits(logits::Arguments),
     Perplexity(perplexity::Arguments),
+    Program(program::Arguments),
     Pull(pull::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),

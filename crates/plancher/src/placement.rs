@@ -40,7 +40,7 @@ pub(crate) struct PlacementOptions {
 }
 
 /// `auto`, `cpu`, `cuda`, `cuda:N`.
-fn device(text: &str) -> Result<DeviceChoice, String> {
+pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
     let expected = || "is not `auto`, `cpu`, `cuda` or `cuda:N`".to_owned();
     match text.split_once(':') {
         None if text == "auto" => Ok(DeviceChoice::Auto),

@@ -11,6 +11,7 @@ pub(crate) mod kernels;
 pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
+pub(crate) mod program;
 pub(crate) mod pull;
 
 use crate::cli::{Cli, Command};
@@ -27,6 +28,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
         Command::Perplexity(arguments) => perplexity::run(&arguments),
+        Command::Program(arguments) => program::run(&arguments),
         Command::Pull(arguments) => pull::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),

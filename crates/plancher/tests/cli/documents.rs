@@ -5,7 +5,9 @@ use crate::common::run;
 #[test]
 fn help_is_as_reviewed() {
     insta::assert_snapshot!("help", run(&["--help"]).ok());
-    for command in ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "pull"] {
+    for command in
+        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "program", "pull"]
+    {
         insta::assert_snapshot!(format!("help_{command}"), run(&[command, "--help"]).ok());
     }
 }
@@ -15,7 +17,9 @@ fn manual_pages_and_completions_know_every_command() {
     let page = run(&["man"]).ok();
     let directory = tempfile::tempdir().expect("a directory");
     run(&["man", "--out", directory.path().to_str().expect("UTF-8")]).ok();
-    for command in ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "pull"] {
+    for command in
+        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "program", "pull"]
+    {
         assert!(page.contains(&format!("plancher\\-{command}(1)")), "{command}");
         assert!(directory.path().join(format!("plancher-{command}.1")).is_file(), "{command}");
         for shell in ["bash", "zsh", "fish"] {

@@ -9,5 +9,6 @@ mod generate;
 mod inspect;
 mod kernels;
 mod logits;
+mod program;
 mod stories;
 mod usage;
