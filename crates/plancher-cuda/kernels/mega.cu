@@ -1,0 +1,146 @@
+// The megakernel: a whole decode loop in one launch. Each worker, the one block of a multiprocessor, interprets its list of
+// instructions over its packed stream of weights, token after token: eight warps consume, one finalizes, one produces.
+// `mega_exchange.cuh` says how workers meet.
+
+// Dynamic shared memory of a worker.
+#define SUMS_BYTES (2 * CONSUMERS * 128 * 4)
+#define REGIONS_AT (STAGES * STAGE_BYTES + SUMS_BYTES)
+#define INSTRUCTIONS_AT (REGIONS_AT + CONSUMERS * REGION_BYTES)
+#define LAYERS_AT (INSTRUCTIONS_AT + INSTRUCTIONS * 16)
+#define TABLE_AT (LAYERS_AT + LAYERS * 24)
+#define RESIDUAL_AT (TABLE_AT + TABLE_PAGES * 4)
+
+static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, char* memory, const uint4* instructions,
+                                               const mega_layer* layers, const u32* table, int warp, int lane, u64* trace) {
+    char* region = memory + REGIONS_AT + warp * REGION_BYTES;
+    consumer c = {p, shared, shared_address(memory) + warp * (STAGE_BYTES / CONSUMERS), shared_address(region), region,
+                  (float*)(memory + STAGES * STAGE_BYTES), warp, lane, {0, 0, 0}, {0, 0}, 0};
+    u32 position = *(const u32*)p.positions, token = *(const u32*)p.tokens;
+    const float* norms = (const float*)p.norms;
+#if MEGA_SAMPLING
+    u64 random = ((const mega_sampling*)p.sampling)->random;
+#endif
+#pragma unroll 1
+    for (u32 step = 0;; ++step, ++position) {
+        u32* copy = copy_of(p, step);
+        c.here.step = step;
+#pragma unroll 1
+        for (u32 pc = 0;; ++pc) {
+            const uint4 instruction = instructions[pc];
+            const u32 operation = operation_of(instruction), layer = layer_of(instruction);
+            if (operation == END) break;
+            if (operation == EMBED || operation == COMBINE) continue;
+            c.here.instruction = pc;
+            if (warp == 0 && lane == 0) store_shared(&shared.in_flight, operation == QKV || operation == ATTEND || operation == OUTPUT ? IN_FLIGHT_SHORT : IN_FLIGHT_LONG);
+#if TRACE
+            u64* record = trace + ((size_t)blockIdx.x * INSTRUCTIONS + pc) * 8;
+            const bool traced = step + 1 == p.steps && warp == 0 && lane == 0;
+            if (traced) record[0] = global_time();
+            c.waited = c.polls = 0;
+#endif
+            if (operation == ATTEND) {
+                attend(c, instruction, layers[layer], table, position, copy);
+#if TRACE
+                if (traced) record[1] = record[2] = global_time(), record[3] = c.waited, record[6] = c.polls;
+#endif
+                continue;
+            }
+            const u32* slots = copy + layer * LAYER_WORDS;
+            int columns = SLICE(HIDDEN_P);
+            bool normed = true;
+            if (operation == OUTPUT) {
+                plain_input<QUERY_ROWS>(c, slots + ATTENDED);
+                columns = SLICE(QUERY_P);
+                normed = false;
+            } else if (operation == DOWN) {
+                plain_input<FEED_FORWARD>(c, slots + GATED);
+                columns = SLICE(FEED_FORWARD_P);
+                normed = false;
+            } else if (operation == QKV && layer == 0) {
+                normed_input<true>(c, (const element*)p.embedding + (size_t)token * p.embedding_stride, norms);
+            } else {
+                const u32* source = slots + (operation == GATE_UP ? X_FEED_FORWARD : X_ATTENTION);
+                normed_input<false>(c, source, norms + (layer * 2 + (operation == GATE_UP)) * HIDDEN_P);
+            }
+#if TRACE
+            if (traced) record[1] = global_time();
+#endif
+            bool half;
+            const int tiles = tiles_of(operation, instruction.z, &half);
+            multiply(c, tiles, half, columns, normed);
+#if TRACE
+            if (traced) record[2] = global_time(), record[3] = c.waited, record[6] = c.polls;
+#endif
+        }
+        if (p.mode == 2) {
+            block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
+#if MEGA_SAMPLING
+            token = MEGA_SAMPLE_CALL;
+            if (warp == 0 && lane == 0) store_shared(&shared.token, token);
+#endif
+            block_barrier<4, (CONSUMERS + 1) * 32>();
+        }
+        block_barrier<1, (CONSUMERS + 1) * 32>();
+        token = load_shared(&shared.token);
+        if (load_shared(&shared.finished) != 0) break;
+    }
+    if (warp == 0 && lane == 0) store_shared(&shared.in_flight, 0u); // the producer may go
+#if MEGA_SAMPLING
+    if (p.mode == 2 && blockIdx.x == 0 && warp == 0 && lane == 0) ((mega_sampling*)p.sampling)->random = random;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_constant__ mega_parameters p) {
+    extern __shared__ __align__(1024) char memory[];
+    __shared__ __align__(16) mega_shared shared;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint4* instructions = (uint4*)(memory + INSTRUCTIONS_AT);
+    mega_layer* layers = (mega_layer*)(memory + LAYERS_AT);
+    u32* table = (u32*)(memory + TABLE_AT);
+    float* residual = (float*)(memory + RESIDUAL_AT);
+    u64* trace = (u64*)p.trace;
+
+    const uint4* program = (const uint4*)p.instructions + (size_t)blockIdx.x * INSTRUCTIONS;
+    for (int i = threadIdx.x; i < INSTRUCTIONS; i += MEGA_THREADS) instructions[i] = program[i];
+    for (int i = threadIdx.x; i < LAYERS; i += MEGA_THREADS) layers[i] = ((const mega_layer*)p.layers)[i];
+    if (threadIdx.x < OPERATIONS) shared.own[threadIdx.x] = make_uint2(0, 0);
+    if (threadIdx.x < CONSUMERS) shared.used[threadIdx.x] = shared.appended[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) barrier_init(shared_address(&shared.full[i]), __CUDA_ARCH__ >= 900 ? 1 : 32);
+        for (int i = 0; i < 2; ++i) {
+            barrier_init(shared_address(&shared.sums_full[i]), CONSUMERS);
+            barrier_init(shared_address(&shared.sums_empty[i]), 1);
+        }
+        shared.in_flight = IN_FLIGHT_SHORT;
+        shared.token = shared.finished = 0;
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+    }
+    __syncthreads();
+    // Rows of this worker, the same in every layer; and its pages of the block table: its splits are all the same one.
+    u32 split = 0;
+    bool attends = false;
+    for (int i = 0; operation_of(instructions[i]) != END; ++i) {
+        uint4 instruction = instructions[i];
+        u32 operation = operation_of(instruction);
+        if (layer_of(instruction) != 0 && operation != HEAD) continue;
+        if (operation == ATTEND) {
+            split = instruction.z;
+            attends = true;
+        } else if (threadIdx.x == 0) {
+            shared.own[operation] = make_uint2(instruction.y, instruction.z);
+        }
+    }
+    if (attends) {
+        const u32 pages = (*(const u32*)p.positions + p.steps + PAGE - 1) / PAGE;
+        for (u32 page = threadIdx.x; page < pages; page += MEGA_THREADS)
+            if (page / 8 % SPLITS == split && kept_page(page) < TABLE_PAGES) table[kept_page(page)] = ((const u32*)p.block_table)[page];
+    }
+    __syncthreads();
+    fence_copies(); // what kernels before this one wrote is read by background copies
+
+    if (warp == PRODUCER) produce(p, shared, instructions, layers, table, shared_address(memory), lane, trace);
+    else if (warp == FINALIZER) finalize(p, shared, instructions, (const float*)(memory + STAGES * STAGE_BYTES), residual, lane, trace);
+    else consume(p, shared, memory, instructions, layers, table, warp, lane, trace);
+}
