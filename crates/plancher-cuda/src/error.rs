@@ -117,6 +117,16 @@ pub enum CudaError {
         /// What is wrong.
         problem: String,
     },
+    /// The megakernel waited for something that did not come, and ended. The device can still be used.
+    #[error("the megakernel gave up: {waiter} looked {polls} times for {awaited}")]
+    Stalled {
+        /// Who waited, at which instruction.
+        waiter: String,
+        /// For what.
+        awaited: String,
+        /// How often it looked.
+        polls: u32,
+    },
     /// Something that this device, driver or kernel does not offer.
     #[error("{0}")]
     Unsupported(String),

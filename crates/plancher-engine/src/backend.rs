@@ -116,11 +116,18 @@ pub struct Telemetry {
 /// in another way than on the host, so that a seed gives other tokens there).
 pub trait TokenLoop {
     /// Begins after a prefill, from the logits of its last position. `history` are the tokens that the repetition
-    /// penalty covers; at most `most` tokens (1 or more, and no more than the capacity allows) will be asked for.
+    /// penalty covers; at most `most` tokens (1 or more, and no more than the capacity allows) will be asked for. After
+    /// one of `end_tokens` the device need not run ahead.
     ///
     /// # Errors
     /// When the device fails.
-    fn start(&mut self, params: SamplingParams, history: &[u32], most: usize) -> Result<(), BackendError>;
+    fn start(
+        &mut self,
+        params: SamplingParams,
+        history: &[u32],
+        most: usize,
+        end_tokens: &[u32],
+    ) -> Result<(), BackendError>;
     /// The next token; `None` when the logits it should come from are not finite numbers. The first one needs no
     /// step; before each of the others, the token before it was appended to the cache.
     ///

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plancher_cuda::ceilings::Ceilings;
 use plancher_cuda::{
-    Compiler, CudaError, DEFAULT_CHUNK, DecodeOptions, Decoder, Device, DeviceWeights, Element, LoadOptions,
+    Compiler, CudaError, DEFAULT_CHUNK, DecodeOptions, Decoder, Device, DeviceWeights, Element, Executor, LoadOptions,
     MatmulChoice, Prefill, PrefillLogits, Sampling,
 };
 use plancher_floor::Format;
@@ -26,6 +26,8 @@ pub struct CudaOptions {
     pub context: usize,
     /// Sequences decoded together.
     pub batch: usize,
+    /// What runs decode steps of one sequence.
+    pub executor: Executor,
 }
 
 /// Runs a model on a GPU.
@@ -55,7 +57,12 @@ impl CudaBackend {
         let weights = Arc::new(DeviceWeights::load(&device, &compiler, model, load, progress)?);
         let chunk = options.context.clamp(1, DEFAULT_CHUNK);
         let prefill = Prefill::new(&device, &compiler, Arc::clone(&weights), chunk, matmul_choice()?)?;
-        let decode = DecodeOptions { sequences: options.batch, positions: options.context, cache_budget: None };
+        let decode = DecodeOptions {
+            sequences: options.batch,
+            positions: options.context,
+            executor: options.executor,
+            ..DecodeOptions::default()
+        };
         let decoder = Decoder::new(&device, &compiler, Arc::clone(&weights), decode)?;
         Ok(Self { device, compiler, weights, decoder, prefill, logits: Vec::new(), filled: 0, ceiling: None })
     }
@@ -184,10 +191,16 @@ impl Backend for CudaBackend {
 }
 
 impl TokenLoop for CudaBackend {
-    fn start(&mut self, params: SamplingParams, history: &[u32], most: usize) -> Result<(), BackendError> {
+    fn start(
+        &mut self,
+        params: SamplingParams,
+        history: &[u32],
+        most: usize,
+        end_tokens: &[u32],
+    ) -> Result<(), BackendError> {
         let SamplingParams { temperature, top_k, top_p, min_p, repetition_penalty, seed } = params;
         let sampling = Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed };
-        Ok(self.decoder.start(&[sampling], &[history], most)?)
+        Ok(self.decoder.start(&[sampling], &[history], most, end_tokens)?)
     }
 
     fn next_token(&mut self) -> Result<Option<u32>, BackendError> {

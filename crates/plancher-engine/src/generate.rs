@@ -134,7 +134,7 @@ pub fn generate(
     let in_loop = prefill.complete
         && most > 0
         && request.logprobs.is_none()
-        && sequence.start_loop(request.sampling, &request.prompt, most)?;
+        && sequence.start_loop(request.sampling, &request.prompt, most, &request.end_tokens)?;
     let mut run = Run {
         request,
         chooser: if in_loop { Chooser::Backend } else { Chooser::Host(Box::new(sampler)) },

@@ -122,10 +122,16 @@ impl Sequence {
 
     /// Begins the backend's own token loop after a prefill; false when it has none. At most `most` tokens will be asked
     /// for, and the context's end is minded.
-    pub(crate) fn start_loop(&mut self, params: SamplingParams, history: &[u32], most: usize) -> Result<bool> {
+    pub(crate) fn start_loop(
+        &mut self,
+        params: SamplingParams,
+        history: &[u32],
+        most: usize,
+        end_tokens: &[u32],
+    ) -> Result<bool> {
         let left = self.backend.capacity() - self.tokens.len() + 1;
         let Some(token_loop) = self.backend.token_loop() else { return Ok(false) };
-        token_loop.start(params, history, most.min(left))?;
+        token_loop.start(params, history, most.min(left), end_tokens)?;
         self.logits.clear();
         Ok(true)
     }

@@ -84,7 +84,7 @@ impl Backend for LoopBackend {
 }
 
 impl TokenLoop for LoopBackend {
-    fn start(&mut self, params: SamplingParams, history: &[u32], most: usize) -> Result<(), BackendError> {
+    fn start(&mut self, params: SamplingParams, history: &[u32], most: usize, _: &[u32]) -> Result<(), BackendError> {
         assert!(self.running.is_none() && most >= 1, "one loop at a time");
         assert!(self.inner.position() + most - 1 <= self.inner.capacity(), "the context's end is minded");
         let mut sampler = Sampler::new(params)?;

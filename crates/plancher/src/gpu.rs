@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plancher_cuda::libraries::{Environment, Kind};
-use plancher_cuda::{Compiler, CudaError, Device};
+use plancher_cuda::{Compiler, CudaError, Device, Executor};
 use plancher_engine::{Backend, CudaBackend, CudaOptions};
 use plancher_model::Model;
 
@@ -31,7 +31,7 @@ pub(crate) fn look(ordinal: usize) -> Found {
 pub(crate) fn backend(model: &Model, ordinal: usize, context: usize, batch: usize) -> anyhow::Result<Box<dyn Backend>> {
     let started = Instant::now();
     let mut progress = Progress::bytes("loading");
-    let options = CudaOptions { ordinal, context, batch };
+    let options = CudaOptions { ordinal, context, batch, executor: Executor::Graph };
     let backend = CudaBackend::new(model, options, &mut |done, total| progress.set(done, total))?;
     drop(progress);
     tracing::info!(

@@ -22,6 +22,8 @@ pub static CATALOGUE: &[&Family] = &[
     &crate::decode::MATVEC,
     &crate::decode::ATTENTION_DECODE,
     &crate::decode::SAMPLE,
+    &crate::mega::MEGA_PACK,
+    &crate::mega::MEGA,
 ];
 
 /// The family called `name`.

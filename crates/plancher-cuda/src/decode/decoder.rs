@@ -9,13 +9,14 @@ use super::sampling::Chooser;
 use super::step::{self, Parts};
 use super::token_loop::Running;
 use super::wide::{self, Wide};
-use super::{Prepared, Shape, attention};
+use super::{Executor, Prepared, Shape, attention};
+use crate::mega::{Mega, MegaOptions, Mode, Operands};
 use crate::{
     Compiler, CudaError, Device, DeviceWeights, Graph, KvCache, Loader, Prefill, PrefillLogits, Prefilled, Result,
 };
 
 /// What a decoder is to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// Sequences, at most [`Decoder::MOST_SEQUENCES`].
     pub sequences: usize,
@@ -23,6 +24,10 @@ pub struct DecodeOptions {
     pub positions: usize,
     /// The most bytes of keys and values; without it, what all sequences need.
     pub cache_budget: Option<u64>,
+    /// What runs steps of one sequence.
+    pub executor: Executor,
+    /// How the megakernel is run.
+    pub mega: MegaOptions,
 }
 
 /// How a step ends.
@@ -37,11 +42,16 @@ pub(super) enum End {
 }
 
 /// Decodes sequences of one model: one step of up to 8 of them is a CUDA graph of five kernels a layer, one of more a graph
-/// of matrix products.
+/// of matrix products. Steps of one sequence may instead be the megakernel's, many of them in a launch.
 #[derive(Debug)]
 pub struct Decoder {
     // First, so that they go before what they use.
     graphs: HashMap<(usize, End), Graph>,
+    pub(super) mega: Option<Mega>,
+    /// Why there is no megakernel, where it was wanted.
+    refusal: Option<CudaError>,
+    /// What runs steps of one sequence: the graph or the megakernel.
+    pub(super) executor: Executor,
     pub(super) device: Device,
     loader: Loader,
     weights: Arc<DeviceWeights>,
@@ -72,7 +82,7 @@ impl Decoder {
         weights: Arc<DeviceWeights>,
         options: DecodeOptions,
     ) -> Result<Self> {
-        let DecodeOptions { sequences, positions, cache_budget } = options;
+        let DecodeOptions { sequences, positions, cache_budget, executor, mega } = options;
         check("sequences of a step", sequences, Self::MOST_SEQUENCES)?;
         let covered = weights.ropes.iter().map(|rope| rope.positions).min().unwrap_or(usize::MAX);
         check("positions of a sequence", positions, covered)?;
@@ -85,10 +95,29 @@ impl Decoder {
         let is_wide = sequences > matvec::MOST_SEQUENCES;
         let wide = is_wide.then(|| Wide::new(device, compiler, &weights, sequences)).transpose()?;
         let cache = KvCache::new(device, &weights.config, sequences, positions, cache_budget)?;
+        let mut loader = Loader::new(device, compiler);
+        let operands = Operands {
+            logits: buffers.logits.pointer(),
+            sampling: chooser.states(),
+            tokens: buffers.tokens.pointer(),
+            positions: buffers.positions.pointer(),
+        };
+        let make = || Mega::new(&mut loader, &weights, &cache, operands, mega);
+        let (mega, refusal) = match (executor, (executor != Executor::Graph).then(make)) {
+            (_, None) => (None, None),
+            (_, Some(Ok(mega))) => (Some(mega), None),
+            (Executor::Mega, Some(Err(error))) => return Err(error),
+            (_, Some(Err(error))) => (None, Some(error)),
+        };
+        // An error that ended the device's context is not only a reason for the graph.
+        device.bind()?;
         Ok(Self {
             graphs: HashMap::new(),
+            executor: if mega.is_some() { Executor::Mega } else { Executor::Graph },
+            mega,
+            refusal,
             device: device.clone(),
-            loader: Loader::new(device, compiler),
+            loader,
             weights,
             cache,
             buffers,
@@ -117,6 +146,36 @@ impl Decoder {
     #[must_use]
     pub fn cache(&self) -> &KvCache {
         &self.cache
+    }
+
+    /// What runs steps of one sequence: [`Executor::Graph`] or [`Executor::Mega`].
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        self.executor
+    }
+
+    /// Why the graph runs where [`Executor::Auto`] was asked for.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&CudaError> {
+        self.refusal.as_ref()
+    }
+
+    /// Lets the graph or the megakernel run steps of one sequence from now on; [`Executor::Auto`] takes the latter if it
+    /// is there. What the caches hold stays.
+    ///
+    /// # Errors
+    /// If the megakernel was not made with this decoder, or the device fails.
+    pub fn set_executor(&mut self, executor: Executor) -> Result<()> {
+        self.end_loop()?;
+        self.executor = match (executor, self.mega.is_some()) {
+            (Executor::Graph, _) | (Executor::Auto, false) => Executor::Graph,
+            (Executor::Mega | Executor::Auto, true) => Executor::Mega,
+            (Executor::Mega, false) => {
+                let unplanned = || CudaError::Unsupported("the megakernel was not planned for".to_owned());
+                return Err(self.refusal.clone().unwrap_or_else(unplanned));
+            }
+        };
+        Ok(())
     }
 
     /// The most positions of a sequence.
@@ -150,7 +209,7 @@ impl Decoder {
         logits: PrefillLogits,
         progress: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Prefilled> {
-        self.running = None;
+        self.end_loop()?;
         let position = self.positions[sequence];
         let prefilled = match prefill.run(&mut self.cache, sequence, position, tokens, logits, progress) {
             Ok(prefilled) => prefilled,
@@ -184,7 +243,12 @@ impl Decoder {
     /// positions are then what they were.
     pub fn decode(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.enter(tokens, 1)?;
-        self.replay(tokens.len(), End::Logits)?;
+        if self.is_in_mega(tokens.len()) {
+            self.launch(Mode::Logits, 1, &[])?;
+            self.finish()?;
+        } else {
+            self.replay(tokens.len(), End::Logits)?;
+        }
         self.logits = self.buffers.logits.download_range(0, tokens.len() * self.weights.config.vocab_size)?;
         self.advance(tokens.len(), 1);
         Ok(&self.logits)
@@ -202,13 +266,16 @@ impl Decoder {
     /// Readies the device to append `steps` tokens to each of the first sequences, the first being `tokens`.
     pub(super) fn enter(&mut self, tokens: &[u32], steps: usize) -> Result<()> {
         self.ready(tokens.len(), steps)?;
-        self.buffers.tokens.upload(0, tokens)
+        // As the kernel that embeds them does.
+        let last = self.weights.config.vocab_size.saturating_sub(1) as u32;
+        let tokens: Vec<u32> = tokens.iter().map(|&token| token.min(last)).collect();
+        self.buffers.tokens.upload(0, &tokens)
     }
 
     /// Readies cache and positions of the first `batch` sequences for `steps` more positions.
     pub(super) fn ready(&mut self, batch: usize, steps: usize) -> Result<()> {
         check("sequences of a step", batch, self.positions.len())?;
-        self.running = None;
+        self.end_loop()?;
         for sequence in 0..batch {
             self.cache.reserve(sequence, self.positions[sequence].saturating_add(steps))?;
         }

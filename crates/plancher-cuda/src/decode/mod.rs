@@ -6,6 +6,9 @@
 //! - `attention_decode`: head norms, rotary embedding, append to the paged cache, attention;
 //! - `choose` or `choose_greedy`: the next tokens, where the loop runs on the device.
 //!
+//! Steps of one sequence may instead be the megakernel's ([`Executor`], `crate::mega`), on the same weights, cache and
+//! settings.
+//!
 //! A step of more sequences than `matvec` takes is put together from matrix products as prefill's is (`wide`).
 //!
 //! The arithmetic of a sequence does not depend on how many others (of up to 8) are in the step, nor on earlier steps' timing: the
@@ -17,7 +20,9 @@ mod attention;
 mod buffers;
 mod decoder;
 mod embed;
+mod executor;
 mod matvec;
+mod persistent;
 mod sampling;
 mod shape;
 mod step;
@@ -27,6 +32,7 @@ mod wide;
 pub(crate) use attention::ATTENTION_DECODE;
 pub use decoder::{DecodeOptions, Decoder};
 pub(crate) use embed::EMBED;
+pub use executor::Executor;
 pub(crate) use matvec::MATVEC;
 pub(crate) use sampling::SAMPLE;
 pub use sampling::Sampling;

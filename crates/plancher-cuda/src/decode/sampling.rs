@@ -139,6 +139,11 @@ impl Chooser {
         self.states.upload(0, &states)
     }
 
+    /// The device's address of the sequences' settings and states.
+    pub(super) fn states(&self) -> u64 {
+        self.states.pointer()
+    }
+
     /// Token number `number`, from 1 on, of `sequence`, if it is there by now; `None` where no logit was a finite number.
     pub(super) fn token(&self, sequence: usize, number: u32) -> Poll<Option<u32>> {
         let entry = self.ring.read(sequence * RING + (number as usize - 1) % RING);

@@ -14,19 +14,23 @@ use crate::{CudaError, Event, Result};
 const AHEAD: usize = 4;
 
 /// After this long without a token the device is asked whether it has failed.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A loop under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Running {
-    batch: usize,
-    end: End,
+    pub(super) batch: usize,
+    pub(super) end: End,
+    /// Whether the megakernel takes the steps.
+    pub(super) in_mega: bool,
+    /// Tokens after one of which the megakernel ends.
+    pub(super) end_tokens: Vec<u32>,
     /// Tokens that will be asked for at most.
-    most: usize,
+    pub(super) most: usize,
     /// Tokens that the device was told to choose, for each sequence.
-    asked: usize,
+    pub(super) asked: usize,
     /// Tokens that the host has read.
-    read: usize,
+    pub(super) read: usize,
 }
 
 /// How long steps took, all together, in seconds.
@@ -41,20 +45,34 @@ pub struct StepTimes {
 impl Decoder {
     /// Begins a loop over the first sequences, one for each of `settings`, from their logits as prefill or the last
     /// step left them. `histories` are the tokens that the repetition penalty covers. At most `most` tokens of each
-    /// sequence (at least 1) will be asked for.
+    /// sequence (at least 1) will be asked for. After one of `end_tokens` the device need not run on: the caller will
+    /// hardly ask for more, though it may.
     ///
     /// # Errors
     /// If the caches do not have room for them, there are fewer sequences, or the device fails.
-    pub fn start(&mut self, settings: &[Sampling], histories: &[&[u32]], most: usize) -> Result<()> {
+    pub fn start(
+        &mut self,
+        settings: &[Sampling],
+        histories: &[&[u32]],
+        most: usize,
+        end_tokens: &[u32],
+    ) -> Result<()> {
         let batch = settings.len();
+        self.end_loop()?;
         self.device.synchronize()?;
         // The last token chosen is never appended.
         self.ready(batch, most.saturating_sub(1))?;
         self.chooser.start(settings, histories)?;
+        let in_mega = self.is_in_mega(batch);
+        if let (true, Some(mega)) = (in_mega, &mut self.mega) {
+            mega.begin();
+        }
         self.choose(batch)?;
         let end = if settings.iter().all(Sampling::is_greedy) { End::Greedy } else { End::Choose };
-        self.running = Some(Running { batch, end, most: most.max(1), asked: 1, read: 0 });
-        self.run_ahead()
+        let (most, end_tokens) = (most.max(1), end_tokens.to_vec());
+        self.running = Some(Running { batch, end, in_mega, end_tokens, most, asked: 1, read: 0 });
+        // The megakernel begins when it is known that there is a token to begin with.
+        if in_mega { Ok(()) } else { self.run_ahead() }
     }
 
     /// The next token of each sequence; `None` for one without a finite logit. Before each but the first, the one
@@ -63,6 +81,9 @@ impl Decoder {
     /// # Errors
     /// If the device fails, or more tokens are asked for than [`Self::start`] was told.
     pub fn next_tokens(&mut self) -> Result<Vec<Option<u32>>> {
+        if self.running.as_ref().is_some_and(|running| running.in_mega) {
+            return Ok(vec![self.next_of_mega()?]);
+        }
         self.run_ahead()?;
         let Some(running) = &mut self.running else { return Err(not_running()) };
         if running.read == running.asked {
@@ -73,14 +94,20 @@ impl Decoder {
         (0..batch).map(|sequence| self.wait_for(sequence, number)).collect()
     }
 
-    /// Ends the loop. Every sequence then holds `positions` positions, or as many as it has if that is fewer.
+    /// Ends the loop, in the middle of a launch too. Every sequence then holds `positions` positions, or as many as it has
+    /// if that is fewer.
     ///
     /// # Errors
     /// If the device has failed.
     pub fn stop(&mut self, positions: usize) -> Result<()> {
-        let outcome = self.device.synchronize();
+        let outcome = match (&self.running, &mut self.mega) {
+            (Some(running), Some(mega)) if running.in_mega => mega.stop(),
+            _ => self.device.synchronize(),
+        };
         if let Some(running) = self.running.take() {
-            self.advance(running.batch, running.asked - 1);
+            // What the megakernel appended beyond what was read is forgotten.
+            let appended = if running.in_mega { running.read.saturating_sub(1) } else { running.asked - 1 };
+            self.advance(running.batch, appended);
             for sequence in 0..running.batch {
                 self.truncate(sequence, positions);
             }
@@ -95,6 +122,10 @@ impl Decoder {
     /// If the caches do not have room for them, there are fewer sequences, or the device fails.
     pub fn run(&mut self, tokens: &[u32], steps: usize) -> Result<StepTimes> {
         let batch = tokens.len();
+        self.end_loop()?;
+        if let (true, &[token]) = (self.is_in_mega(batch), tokens) {
+            return self.run_in_mega(token, steps);
+        }
         self.device.synchronize()?;
         self.enter(tokens, steps)?;
         self.chooser.start(&vec![Sampling::GREEDY; batch], &[])?;
@@ -146,6 +177,6 @@ impl Decoder {
     }
 }
 
-fn not_running() -> CudaError {
+pub(super) fn not_running() -> CudaError {
     CudaError::Unsupported("no token was asked of the device's loop".to_owned())
 }

@@ -124,6 +124,21 @@ impl Device {
         Ok(())
     }
 
+    /// Whether all work on the stream has been done. Does not wait.
+    ///
+    /// # Errors
+    /// If some of it failed; the error names the kernels that may have.
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        self.bind()?;
+        // SAFETY: the stream is this device's.
+        let result = unsafe { sys::cuStreamQuery(self.0.stream) };
+        if result == CUresult::CUDA_ERROR_NOT_READY {
+            return Ok(false);
+        }
+        self.check("cuStreamQuery", result)?;
+        Ok(true)
+    }
+
     /// The stream, for libraries that put work on it. It lives as long as any clone of this device.
     #[must_use]
     pub fn stream(&self) -> CUstream {

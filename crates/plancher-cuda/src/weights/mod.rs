@@ -246,6 +246,12 @@ impl DeviceWeights {
         self.ropes.iter().map(|rope| rope.positions).min().unwrap_or(usize::MAX)
     }
 
+    /// The layers' weights, first to last.
+    #[must_use]
+    pub fn layers(&self) -> &[LayerWeights] {
+        &self.layers
+    }
+
     /// The head: `(vocab_size, hidden_size)`.
     #[must_use]
     pub fn head(&self) -> &DeviceMatrix {

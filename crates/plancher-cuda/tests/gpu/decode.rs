@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plancher_cuda::{CudaError, DecodeOptions, Decoder, DeviceWeights, LoadOptions, Sampling};
+use plancher_cuda::{CudaError, DecodeOptions, Decoder, DeviceWeights, Executor, LoadOptions, Sampling};
 use plancher_model::Model;
 
 use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
@@ -13,7 +13,13 @@ use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
 const TOLERANCE: f64 = 1e-2;
 
 fn decoder(gpu: &Gpu, weights: &Arc<DeviceWeights>, sequences: usize) -> Decoder {
-    let options = DecodeOptions { sequences, positions: 256, cache_budget: None };
+    let options = DecodeOptions {
+        sequences,
+        positions: 256,
+        cache_budget: None,
+        executor: Executor::Graph,
+        ..DecodeOptions::default()
+    };
     Decoder::new(&gpu.device, &gpu.compiler, Arc::clone(weights), options).expect("a small model")
 }
 
@@ -81,7 +87,7 @@ fn the_loop_on_the_device_takes_the_steps_that_the_host_would() {
             }
 
             decode_all(&mut decoder, prompt, 2, 0);
-            decoder.start(&[Sampling::GREEDY], &[&[]], 32).expect("room for 32 tokens");
+            decoder.start(&[Sampling::GREEDY], &[&[]], 32, &[]).expect("room for 32 tokens");
             let got: Vec<u32> = (0..32).map(|_| decoder.next_tokens().expect("a token")[0].expect("finite")).collect();
             assert_eq!(got, expected, "{}", checkpoint.display());
             decoder.stop(prompt.len() + 3).expect("it stops");
@@ -92,7 +98,7 @@ fn the_loop_on_the_device_takes_the_steps_that_the_host_would() {
             // Penalised, and with a temperature so low that only the maximum can be drawn: through the other kernel.
             decode_all(&mut decoder, prompt, 2, 0);
             let cold = Sampling { temperature: 1e-6, top_k: 50, top_p: 0.9, min_p: 0.1, seed: 7, ..Sampling::GREEDY };
-            decoder.start(&[cold], &[prompt], 32).expect("room for 32 tokens");
+            decoder.start(&[cold], &[prompt], 32, &[]).expect("room for 32 tokens");
             let drawn: Vec<u32> =
                 (0..32).map(|_| decoder.next_tokens().expect("a token")[0].expect("finite")).collect();
             decoder.stop(0).expect("it stops");
@@ -141,7 +147,7 @@ fn the_loop_on_the_device_takes_the_steps_of_many_sequences_too() {
         expected.push(next);
     }
     decode_all(&mut decoder, &prompt, batch, 4);
-    decoder.start(&[Sampling::GREEDY; 9], &[&[][..]; 9], steps).expect("room");
+    decoder.start(&[Sampling::GREEDY; 9], &[&[][..]; 9], steps, &[]).expect("room");
     for (step, expected) in expected.iter().enumerate() {
         let got: Vec<u32> =
             decoder.next_tokens().expect("tokens").into_iter().map(|token| token.expect("finite")).collect();
@@ -158,12 +164,18 @@ fn what_does_not_fit_is_refused_and_the_decoder_goes_on() {
     let checkpoint = &golden_checkpoints()[0];
     let weights = load(&gpu, checkpoint);
     let mut decoder = decoder(&gpu, &weights, 1);
-    let full = decoder.start(&[Sampling::GREEDY], &[&[]], 1000).expect_err("256 positions");
+    let full = decoder.start(&[Sampling::GREEDY], &[&[]], 1000, &[]).expect_err("256 positions");
     assert_eq!(full.to_string(), "`positions of a sequence` is 999, and at most 256 is possible");
     decoder.decode(&[1, 2]).expect_err("one sequence");
     decoder.next_tokens().expect_err("no loop was started");
     decoder.decode(&[1]).expect("a step");
-    let options = DecodeOptions { sequences: 1, positions: 256, cache_budget: Some(1000) };
+    let options = DecodeOptions {
+        sequences: 1,
+        positions: 256,
+        cache_budget: Some(1000),
+        executor: Executor::Graph,
+        ..DecodeOptions::default()
+    };
     let small = Decoder::new(&gpu.device, &gpu.compiler, Arc::clone(&weights), options).expect_err("1000 bytes");
     assert!(matches!(small, CudaError::OutOfMemory { free: 1000, .. }), "{small}");
 }

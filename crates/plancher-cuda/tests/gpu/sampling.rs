@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use plancher_cuda::{DecodeOptions, Decoder, LoadOptions, Sampling};
+use plancher_cuda::{DecodeOptions, Decoder, Executor, LoadOptions, Sampling};
 use plancher_model::Model;
 
 use crate::common::{Golden, Gpu, golden_checkpoints};
@@ -81,7 +81,13 @@ fn draws_are_those_of_a_plain_sampler() {
     let Some(gpu) = Gpu::open() else { return };
     let checkpoint = &golden_checkpoints()[0];
     let weights = gpu.load(&Model::open(checkpoint).expect("a golden checkpoint"), LoadOptions::default());
-    let options = DecodeOptions { sequences: 1, positions: 256, cache_budget: None };
+    let options = DecodeOptions {
+        sequences: 1,
+        positions: 256,
+        cache_budget: None,
+        executor: Executor::Graph,
+        ..DecodeOptions::default()
+    };
     let mut decoder = Decoder::new(&gpu.device, &gpu.compiler, Arc::clone(&weights), options).expect("a small model");
     let prompt = Golden::all(checkpoint).pop().expect("a prompt").prompt;
 
@@ -105,7 +111,7 @@ fn draws_are_those_of_a_plain_sampler() {
             }
         };
         feed(&mut decoder);
-        decoder.start(&[settings], &[&prompt], 24).expect("room for 24 tokens");
+        decoder.start(&[settings], &[&prompt], 24, &[]).expect("room for 24 tokens");
         let drawn: Vec<u32> = (0..24).map(|_| decoder.next_tokens().expect("a token")[0].expect("finite")).collect();
         decoder.stop(0).expect("it stops");
 
