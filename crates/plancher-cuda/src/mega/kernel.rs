@@ -1,7 +1,7 @@
 //! `kernels/mega.cu`: its text, and the constants that it is compiled with.
 
 use plancher_model::{Activation, FeedForward, LayerConfig, ModelConfig, RopeLayout};
-use plancher_program::gpu::{Plan, Target};
+use plancher_program::gpu::{Plan, Shape, Target};
 
 use super::memory::Biases;
 use crate::catalogue::{Expectation, Family};
@@ -85,31 +85,30 @@ fn specializations() -> Vec<(&'static str, Specialization)> {
     let qwen3 = Sizes { layers: 28, hidden: 1024, heads: (16, 8), head_dim: 128, feed_forward: 3072, vocab: 151_936 };
     let smollm2 = Sizes { layers: 30, hidden: 576, heads: (9, 3), head_dim: 64, feed_forward: 1536, vocab: 49_152 };
     let small = Sizes { layers: 2, hidden: 72, heads: (8, 1), head_dim: 16, feed_forward: 200, vocab: 515 };
-    let plan = |sizes: Sizes, positions| Plan::new(&sizes.config(), Target::h200(positions)).ok();
     let mut shapes = Vec::new();
-    let mut add = |label, sizes: Sizes, positions, element, biases, change: fn(&mut Plan)| {
-        if let Some(mut plan) = plan(sizes, positions) {
-            change(&mut plan);
-            shapes.push((label, constants(&plan, element, biases, false)));
+    let mut add = |label, (sizes, positions): (Sizes, usize), element, biases, change: fn(&mut Shape)| {
+        // A rotary embedding over whole heads, unless `change` says otherwise.
+        if let Ok(mut plan) = Plan::new(&sizes.config(), Target::h200(positions)) {
+            plan.shape.rotary_pairs = sizes.head_dim / 2;
+            change(&mut plan.shape);
+            let traced = label == TRACED;
+            shapes.push((label, constants(&plan, element, biases, traced)));
         }
     };
-    add("Llama-3.2-1B", llama_1b, 8192, Element::F16, none, |_| {});
-    add("Llama-3.1-8B", llama_8b, 131_072, Element::Bf16, none, |_| {});
-    add("Qwen3-0.6B", qwen3, 8192, Element::F16, none, |plan| plan.shape.qk_norm = true);
-    add("SmolLM2-135M", smollm2, 8192, Element::F16, none, |_| {});
-    add("small, with biases", small, 256, Element::Bf16, all, |plan| {
-        plan.shape.activation = Activation::GeluTanh;
-        plan.shape.rotary_pairs = 4;
+    add("Llama-3.2-1B", (llama_1b, 8192), Element::F16, none, |_| {});
+    add("Llama-3.1-8B", (llama_8b, 1 << 17), Element::Bf16, none, |_| {});
+    add("Qwen3-0.6B", (qwen3, 8192), Element::F16, none, |shape| shape.qk_norm = true);
+    add(TRACED, (smollm2, 2048), Element::F16, none, |_| {});
+    add("small, with biases", (small, 256), Element::Bf16, all, |shape| {
+        shape.activation = Activation::GeluTanh;
+        shape.rotary_pairs = 4;
+        shape.rope_layout = RopeLayout::Interleaved;
     });
-    add("small, with interleaved pairs", small, 256, Element::F16, none, |plan| {
-        plan.shape.rotary_pairs = 8;
-        plan.shape.rope_layout = RopeLayout::Interleaved;
-    });
-    if let Some(plan) = plan(llama_1b, 8192) {
-        shapes.push(("Llama-3.2-1B, traced", constants(&plan, Element::F16, none, true)));
-    }
     shapes
 }
+
+/// The label of the shape that is compiled with marks of time.
+const TRACED: &str = "SmolLM2-135M, traced";
 
 /// The sizes of a model with plain layers.
 #[derive(Clone, Copy)]

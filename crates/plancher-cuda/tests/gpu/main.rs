@@ -4,5 +4,7 @@
 mod common;
 mod decode;
 mod matmul;
+mod mega;
+mod mega_ends;
 mod prefill;
 mod sampling;
