@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::PlanError;
 
 /// The most multiprocessors that a plan is made for; more than any GPU has.
-pub const MOST_MULTIPROCESSORS: usize = 1024;
+pub const MOST_MULTIPROCESSORS: usize = 512;
 /// The most shared memory of a block, in bytes; more than any GPU has.
-const MOST_SHARED_MEMORY: usize = 1 << 24;
+const MOST_SHARED_MEMORY: usize = 512 << 10;
 /// The most positions of a sequence, as the loader allows them.
 const MOST_POSITIONS: usize = 1 << 31;
 
@@ -55,8 +55,8 @@ impl Target {
         let check = |field, value, limit, expected| {
             if (1..=limit).contains(&value) { Ok(()) } else { Err(PlanError::Size { field, value, expected }) }
         };
-        check("multiprocessors", self.multiprocessors, MOST_MULTIPROCESSORS, "1 to 1024")?;
-        check("shared_memory", self.shared_memory, MOST_SHARED_MEMORY, "1 to 16777216 bytes")?;
+        check("multiprocessors", self.multiprocessors, MOST_MULTIPROCESSORS, "1 to 512")?;
+        check("shared_memory", self.shared_memory, MOST_SHARED_MEMORY, "1 to 524288 bytes")?;
         check("positions", self.positions, MOST_POSITIONS, "1 to 2147483648")
     }
 }

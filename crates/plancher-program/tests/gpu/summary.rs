@@ -1,0 +1,37 @@
+//! Figures of a plan: what was measured for its shape, and sums that agree.
+
+use plancher_program::gpu::{Estimate, H200_STREAM, Plan, Summary, Target};
+
+use crate::common::Recipe;
+use crate::llama_1b;
+
+#[test]
+fn the_estimate_is_what_the_prototype_took() {
+    // 563 us a token were measured for this shape, and 13.1 us a layer without the stream.
+    let plan = Plan::new(&llama_1b(), Target::h200(4096)).expect("planned");
+    let estimate = Estimate::new(&plan, H200_STREAM);
+    assert!((estimate.layer_path_us.idle - 13.1).abs() < 1e-9);
+    let token = estimate.token_us;
+    assert!(token.idle < token.loaded && token.idle < 1.03 * 563.0 && token.loaded > 0.97 * 563.0, "{token:?}");
+    // Few multiprocessors cannot take in what the memory gives.
+    let few = Plan::new(&llama_1b(), Target { multiprocessors: 16, ..Target::h200(4096) }).expect("planned");
+    assert!(Estimate::new(&few, H200_STREAM).token_us.idle > 3.0 * token.loaded);
+}
+
+#[test]
+fn a_summary_counts_what_the_plan_holds() {
+    let plan = Plan::new(&llama_1b(), Target::h200(4096)).expect("planned");
+    let summary = Summary::new(&plan, H200_STREAM);
+    // Every matrix fills whole tiles here: the stream is the matrices.
+    assert_eq!((summary.matrix_bytes, summary.stream_bytes), (2_471_493_632, 2_471_493_632));
+    assert_eq!(summary.balance.max - summary.balance.min, 8 * 2048 * 2);
+    let worker = &summary.by_worker[0];
+    assert_eq!((worker.instructions, worker.waits), (1 + 16 * 6 + 1, 16 * 6));
+    assert_eq!(summary.exchanged_words, 16 * (3072 + 2048 + 2 * 2048 + 8192) / 2 + 2 * 128 + 1);
+
+    let odd = Plan::new(&Recipe::smollm2().config(), Target::h200(2048)).expect("planned");
+    let summary = Summary::new(&odd, H200_STREAM);
+    assert!(summary.stream_bytes > summary.matrix_bytes && summary.stream_memory >= summary.stream_bytes);
+    let rows: Vec<_> = summary.products.iter().map(|product| (product.least, product.most)).collect();
+    assert_eq!(rows[1], rows[3], "output and down have the same owners");
+}
