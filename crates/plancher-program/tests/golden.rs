@@ -1,77 +1,15 @@
 //! The golden checkpoints: the reference executor agrees with Hugging Face transformers, the interpreter of programs
 //! agrees with the reference, whatever the number of workers and the order in which they run.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod common;
 
-use plancher_model::{Model, StoredTensor, read_safetensors_header};
+use std::path::PathBuf;
+
+use common::golden::{Golden, PROMPTS, largest, models, open, relative_error, root};
+use plancher_model::Model;
 use plancher_program::{Interpreter, Order, Phase, Program, Reference, RowMajor, Target, lower, schedule, summary};
 
-const PROMPTS: usize = 3;
 const LAYOUT: RowMajor = RowMajor { tile_rows: 8 };
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Every golden checkpoint but those with mixtures of experts, which cannot be lowered.
-fn models() -> Vec<String> {
-    let entries = std::fs::read_dir(root().join("tests/golden")).expect("the goldens are in the repository");
-    let directories = entries.map(|entry| entry.expect("readable").path()).filter(|path| path.is_dir());
-    let names = directories.filter_map(|path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned));
-    let mut names: Vec<_> = names.filter(|name| !["mixtral", "qwen3-moe"].contains(&name.as_str())).collect();
-    names.sort();
-    assert!(names.len() >= 6, "{names:?}");
-    names
-}
-
-fn open(path: &Path) -> Model {
-    Model::open(path).unwrap_or_else(|e| panic!("{e}"))
-}
-
-/// What transformers computed.
-struct Golden {
-    bytes: Vec<u8>,
-    tensors: BTreeMap<String, StoredTensor>,
-}
-
-impl Golden {
-    fn read(model: &str) -> Self {
-        let path = root().join("tests/golden").join(model).join("golden.safetensors");
-        let bytes = std::fs::read(&path).expect("the golden values are in the repository");
-        let tensors = read_safetensors_header(&path, &bytes).unwrap_or_else(|e| panic!("{e}"));
-        Self { bytes, tensors }
-    }
-
-    fn bytes(&self, name: &str, dtype: &str) -> &[u8] {
-        let tensor = &self.tensors[name];
-        assert_eq!(tensor.dtype, dtype, "{name}");
-        &self.bytes[tensor.offset..tensor.offset + tensor.bytes]
-    }
-
-    fn tokens(&self, name: &str) -> Vec<u32> {
-        let (values, _) = self.bytes(name, "I64").as_chunks::<8>();
-        values.iter().map(|&value| u32::try_from(i64::from_le_bytes(value)).expect("a token")).collect()
-    }
-
-    fn floats(&self, name: &str) -> Vec<f32> {
-        let (values, _) = self.bytes(name, "F32").as_chunks::<4>();
-        values.iter().map(|&value| f32::from_le_bytes(value)).collect()
-    }
-}
-
-/// `‖a − b‖ / ‖b‖`.
-fn relative_error(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    difference / norm(&mut b.iter().map(|b| f64::from(*b)))
-}
-
-fn largest(logits: &[f32]) -> u32 {
-    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-    best.map_or(0, |(token, _)| token as u32)
-}
 
 fn programs(model: &Model, workers: usize) -> [Program; 2] {
     let lowered = lower(&model.config, &model.weights).unwrap_or_else(|e| panic!("{e}"));

@@ -6,7 +6,7 @@
 //! instruction list ([`Instruction`], 16 bytes each), where every 16-bit element of a weight lies in its stream
 //! ([`packing`](Location)), where activations are exchanged in global memory ([`Exchange`]), how attention is cut
 //! ([`Attention`]), and how deep the ring of weights in shared memory is ([`Ring`]). [`Summary`] puts it in figures and
-//! estimates what a token takes.
+//! estimates what a token takes. [`Interpreter`] runs a program ([`Image`]) on the CPU, to the letter.
 //!
 //! Unlike the CPU's programs these have no counters: a value that is there is its own signal ([`SENTINEL`] is "not
 //! there yet"), so an instruction waits for the words of the slot that it reads.
@@ -16,6 +16,7 @@ mod error;
 mod estimate;
 mod exchange;
 mod instruction;
+mod interpret;
 mod packing;
 mod partition;
 mod plan;
@@ -30,6 +31,7 @@ pub use error::PlanError;
 pub use estimate::{Estimate, H200_STREAM, ProductEstimate, Span};
 pub use exchange::{COPIES, Exchange, SENTINEL, Slot};
 pub use instruction::{INSTRUCTION_BYTES, Instruction, Operation};
+pub use interpret::{Fault, Image, Interpreter, Schedule, Waiting};
 pub use packing::{ElementSource, Location, RowMajorBits};
 pub use partition::Partition;
 pub use plan::{Plan, WorkerPlan};

@@ -7,6 +7,8 @@
     reason = "every test program uses its own part of this module"
 )]
 
+pub mod golden;
+
 use std::collections::HashMap;
 use std::io::Write as _;
 

@@ -1,0 +1,399 @@
+//! The packed GPU program, run by the interpreter: it computes what transformers and the reference compute, to the same
+//! bits whoever runs when, and a program that is not whole does not pass for one that is.
+
+mod common;
+
+use common::golden::{Golden, PROMPTS, largest, models, open, relative_error, root};
+use common::{Random, Recipe};
+use plancher_model::{Activation, Model, ModelConfig, RopeLayout, Weights};
+use plancher_program::Reference;
+use plancher_program::gpu::{
+    Element, Fault, Image, Interpreter, LEAST_STAGES, Operation, Plan, STAGE_BYTES, Schedule, Target,
+};
+use proptest::prelude::*;
+
+/// Multiprocessors: fewer than rows want, about as many, and more.
+const DEVICES: [usize; 3] = [5, 16, 132];
+
+fn target(multiprocessors: usize, element: Element) -> Target {
+    Target { multiprocessors, shared_memory: 200 << 10, element, positions: 2048 }
+}
+
+fn plan(config: &ModelConfig, target: Target) -> Plan {
+    Plan::unrestricted(config, target).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn interpreter<'a>(config: &'a ModelConfig, weights: &Weights, plan: &'a Plan) -> Interpreter<'a> {
+    let image = Image::new(plan, weights).unwrap_or_else(|e| panic!("{e}"));
+    Interpreter::new(config, weights, plan, image).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Appends tokens; their logits.
+fn append(interpreter: &mut Interpreter<'_>, tokens: &[u32], schedule: Schedule) -> Vec<f32> {
+    let logits =
+        tokens.iter().flat_map(|&token| interpreter.append(token, schedule).unwrap_or_else(|e| panic!("{e}")).to_vec());
+    logits.collect()
+}
+
+fn check_golden(name: &str, model: &Model, target: Target, prompts: std::ops::Range<usize>, limit: f64) {
+    let (golden, plan) = (Golden::read(name), plan(&model.config, target));
+    let mut interpreter = interpreter(&model.config, &model.weights, &plan);
+    let workers = plan.workers.len();
+    for prompt in prompts {
+        interpreter.truncate(0);
+        let tokens = golden.tokens(&format!("prompt.{prompt}"));
+        let logits = append(&mut interpreter, &tokens, Schedule::RoundRobin);
+        let error = relative_error(&logits, &golden.floats(&format!("logits.{prompt}")));
+        println!("{name}, {workers} workers, {}, prompt {prompt}: {error:.2e}", target.element);
+        assert!(error < limit, "{name}, {workers} workers, prompt {prompt}: {error}");
+
+        // All tokens in one run, so that every copy of every slot is used again and again.
+        interpreter.truncate(tokens.len() - 1);
+        let expected = golden.tokens(&format!("greedy.{prompt}"));
+        let last = tokens[tokens.len() - 1];
+        let run = interpreter.greedy(last, expected.len(), &[], Schedule::RoundRobin, &mut |_| false);
+        let chosen = run.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(chosen.len(), expected.len());
+        let gaps = golden.floats(&format!("gap.{prompt}"));
+        for (step, ((chosen, expected), gap)) in chosen.iter().zip(&expected).zip(gaps).enumerate() {
+            if chosen != expected {
+                let size = logits.iter().fold(0.0, |size: f32, logit| size.max(logit.abs()));
+                assert!(f64::from(gap) < limit * f64::from(size), "{name}, prompt {prompt}, step {step}, gap {gap}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn golden_checkpoints_agree_with_transformers() {
+    for name in models() {
+        let model = open(&root().join("tests/golden").join(&name));
+        for multiprocessors in DEVICES {
+            let prompts = if multiprocessors == 16 { 0..PROMPTS } else { PROMPTS - 1..PROMPTS };
+            check_golden(&name, &model, target(multiprocessors, Element::F16), prompts, 1e-2);
+        }
+        // 8 bits of significand instead of 11.
+        check_golden(&name, &model, target(16, Element::Bf16), PROMPTS - 1..PROMPTS, 5e-2);
+    }
+}
+
+const SCHEDULES: [Schedule; 12] = [
+    Schedule::RoundRobin,
+    Schedule::Random(1),
+    Schedule::Random(2),
+    Schedule::Delays(1),
+    Schedule::Delays(2),
+    Schedule::Ahead,
+    Schedule::Behind,
+    Schedule::HoldWorker(0),
+    Schedule::HoldWorker(3),
+    Schedule::HoldConsumers,
+    Schedule::HoldFinalizers,
+    Schedule::HoldProducers,
+];
+
+/// Tokens of one run and the bits of its last logits.
+fn greedy_bits(interpreter: &mut Interpreter<'_>, schedule: Schedule) -> (Vec<u32>, Vec<u32>) {
+    let run = interpreter.greedy(7, 8, &[], schedule, &mut |_| false);
+    let tokens = run.unwrap_or_else(|e| panic!("{schedule:?}: {e}"));
+    (tokens, interpreter.logits().iter().map(|logit| logit.to_bits()).collect())
+}
+
+#[test]
+fn bits_are_the_same_whoever_runs_when() {
+    for name in ["llama-gqa-tied", "gemma3", "mistral-window"] {
+        let model = open(&root().join("tests/golden").join(name));
+        for multiprocessors in DEVICES {
+            // The smallest ring, so that everybody waits for everybody.
+            let least = plan(&model.config, target(multiprocessors, Element::F16)).ring.fixed_bytes + 3 * STAGE_BYTES;
+            let target = Target { shared_memory: least, ..target(multiprocessors, Element::F16) };
+            let plan = plan(&model.config, target);
+            assert_eq!(plan.ring.stages, LEAST_STAGES);
+            let mut interpreter = interpreter(&model.config, &model.weights, &plan);
+            append(&mut interpreter, &[3; 28], Schedule::RoundRobin);
+            let expected = greedy_bits(&mut interpreter, SCHEDULES[0]);
+            for schedule in &SCHEDULES[1..] {
+                interpreter.truncate(28);
+                let found = greedy_bits(&mut interpreter, *schedule);
+                assert!(found == expected, "{name}, {} workers, {schedule:?}", plan.workers.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_without_rows_of_most_products_keeps_up() {
+    // As many workers as pairs of gate and up in eights: 132, of which most have no row of anything else.
+    for recipe in [
+        Recipe { feed_forward: 8 * 132, layers: 3, ..Recipe::default() },
+        Recipe { feed_forward: 8 * 132, hidden: 40, vocab: 2000, ..Recipe::everything() },
+    ] {
+        let (config, weights) = (recipe.config(), recipe.weights(5));
+        let plan = plan(&config, target(132, Element::F16));
+        assert_eq!(plan.workers.len(), 132);
+        let mut interpreter = interpreter(&config, &weights, &plan);
+        let mut reference = Reference::new(&config, &weights).unwrap_or_else(|e| panic!("{e}"));
+        for token in [1, 7, 3, 30, 2] {
+            let logits = append(&mut interpreter, &[token], Schedule::Random(u64::from(token)));
+            let error = relative_error(&logits, &reference.decode(token));
+            assert!(error < 1e-2, "{error}");
+        }
+        let expected = greedy_bits(&mut interpreter, Schedule::Ahead);
+        for schedule in [Schedule::Behind, Schedule::Delays(3), Schedule::HoldWorker(131), Schedule::HoldFinalizers] {
+            interpreter.truncate(5);
+            assert!(greedy_bits(&mut interpreter, schedule) == expected, "{schedule:?}");
+        }
+    }
+}
+
+/// Over the borders of pages and splits, one launch after the other, and launches that cross them.
+#[test]
+fn long_contexts_agree_with_the_reference() {
+    let recipe = Recipe { layers: 2, heads: 6, kv_heads: 2, head_dim: 16, rotary_dim: 16, ..Recipe::default() };
+    for (recipe, multiprocessors, splits) in [
+        (recipe.clone(), 3, 1),
+        (recipe.clone(), 5, 2),
+        (Recipe { window: Some(300), heads: 18, qk_norm: true, ..recipe.clone() }, 22, 5),
+        (Recipe { feed_forward: 320, ..recipe }, 40, 16),
+    ] {
+        let (config, weights) = (recipe.config(), recipe.weights(9));
+        let plan = plan(&config, target(multiprocessors, Element::F16));
+        assert_eq!(plan.attention.splits, splits, "{} workers", plan.workers.len());
+        let mut interpreter = interpreter(&config, &weights, &plan);
+        let mut reference = Reference::new(&config, &weights).unwrap_or_else(|e| panic!("{e}"));
+        let mut random = Random(2);
+        let mut token = 1;
+        while interpreter.position() < 780 {
+            let expected = reference.decode(token);
+            let logits = append(&mut interpreter, &[token], Schedule::RoundRobin);
+            let error = relative_error(&logits, &expected);
+            assert!(error < 1e-2, "position {}: {error}", interpreter.position());
+            token = random.below(recipe.vocab) as u32;
+        }
+        // One run over each border gives what single steps give.
+        for border in [768, 512, 256, 64, 32] {
+            interpreter.truncate(border - 5);
+            let run = interpreter.greedy(token, 12, &[], Schedule::Delays(border as u64), &mut |_| false);
+            let tokens = run.unwrap_or_else(|e| panic!("{e}"));
+            let logits = interpreter.logits().to_vec();
+            interpreter.truncate(border - 5);
+            let mut next = token;
+            for &chosen in &tokens {
+                let step = append(&mut interpreter, &[next], Schedule::RoundRobin);
+                assert_eq!(largest(&step), chosen, "after {} positions", interpreter.position());
+                next = chosen;
+            }
+            assert!(interpreter.logits() == logits, "at {border}");
+        }
+    }
+}
+
+#[test]
+fn a_run_ends_with_an_end_token_or_when_the_host_asks() {
+    let model = open(&root().join("tests/golden/llama-gqa-tied"));
+    let plan = plan(&model.config, target(16, Element::F16));
+    let mut interpreter = interpreter(&model.config, &model.weights, &plan);
+    let (all, _) = greedy_bits(&mut interpreter, Schedule::RoundRobin);
+    assert_eq!(interpreter.position(), 8);
+    let place = all.iter().position(|&token| token == all[4]).expect("it is one of them");
+    let mut run = |end_tokens: &[u32], stop: &mut dyn FnMut(&[u32]) -> bool| {
+        interpreter.truncate(0);
+        let tokens = interpreter.greedy(7, 8, end_tokens, Schedule::Random(4), stop).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(interpreter.position(), tokens.len(), "the last one is not appended");
+        tokens
+    };
+    assert_eq!(run(&[all[4], 511], &mut |_| false), all[..=place]);
+    // Asked once the host has three tokens: the step under way is the last.
+    assert_eq!(run(&[], &mut |tokens| tokens.len() == 3), all[..4]);
+    assert_eq!(run(&[], &mut |_| true), all[..1]);
+    // It goes on from there as if nothing had been.
+    assert_eq!(run(&[], &mut |_| false), all);
+}
+
+#[test]
+fn logits_without_a_finite_one_end_the_run() {
+    let recipe = Recipe { norm_offset: f32::NAN, ..Recipe::default() };
+    let (config, weights) = (recipe.config(), recipe.weights(1));
+    let plan = plan(&config, target(5, Element::F16));
+    let mut interpreter = interpreter(&config, &weights, &plan);
+    let tokens = interpreter.greedy(1, 5, &[], Schedule::RoundRobin, &mut |_| false);
+    assert_eq!(tokens, Ok(vec![u32::MAX]), "no NaN is taken for a word that is not there");
+}
+
+fn recipes() -> impl Strategy<Value = (Recipe, Target)> {
+    let switches = any::<[bool; 7]>();
+    let heads = (1usize..4, 1usize..13, 1usize..11);
+    let sizes = (1usize..150, 1usize..150, 20usize..70, 1usize..3, 1usize..140);
+    let window = proptest::option::of(1usize..40);
+    (switches, heads, sizes, window).prop_map(|(switches, (kv_heads, group, eighths), sizes, window)| {
+        let [qk_norm, post_norms, biases, interleaved, tied, no_rope, f16] = switches;
+        let (hidden, feed_forward, vocab, layers, multiprocessors) = sizes;
+        let recipe = Recipe {
+            layers,
+            hidden: 8 * hidden,
+            heads: kv_heads * group,
+            kv_heads,
+            head_dim: 8 * eighths,
+            rotary_dim: 8 * eighths - 2,
+            feed_forward: 8 * feed_forward,
+            vocab,
+            window,
+            qk_norm,
+            post_norms,
+            biases,
+            tied,
+            layout: if interleaved { RopeLayout::Interleaved } else { RopeLayout::Halves },
+            no_rope_every: no_rope.then_some(2),
+            activation: if interleaved { Activation::Silu } else { Activation::GeluTanh },
+            ..Recipe::default()
+        };
+        (recipe, target(multiprocessors, if f16 { Element::F16 } else { Element::Bf16 }))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn programs_of_any_shape_agree_with_the_reference((recipe, target) in recipes(), seed in any::<u64>()) {
+        let (config, weights) = (recipe.config(), recipe.weights(seed));
+        let plan = plan(&config, target);
+        let mut interpreter = interpreter(&config, &weights, &plan);
+        let mut reference = Reference::new(&config, &weights).expect("the recipe is whole");
+        let mut random = Random(seed);
+        let tokens: Vec<u32> = (0..4).map(|_| random.below(recipe.vocab) as u32).collect();
+        let logits = append(&mut interpreter, &tokens, Schedule::Random(seed));
+        let error = relative_error(&logits, &reference.prefill(&tokens));
+        prop_assert!(error < if target.element == Element::F16 { 1e-2 } else { 5e-2 }, "{}", error);
+        // The same bits in one run, whoever is ahead.
+        let run = interpreter.greedy(tokens[0], 5, &[], Schedule::Delays(seed), &mut |_| false).expect("it runs");
+        let bits = interpreter.logits().to_vec();
+        interpreter.truncate(4);
+        prop_assert_eq!(interpreter.greedy(tokens[0], 5, &[], Schedule::Behind, &mut |_| false), Ok(run));
+        prop_assert_eq!(interpreter.logits(), bits);
+    }
+}
+
+/// Runs a program that has been tampered with; whether its logits are right.
+fn tampered(tamper: impl FnOnce(&Plan, &mut Image)) -> Result<bool, Fault> {
+    let recipe = Recipe { hidden: 64, heads: 8, feed_forward: 96, ..Recipe::default() };
+    let (config, weights) = (recipe.config(), recipe.weights(11));
+    let plan = plan(&config, target(5, Element::F16));
+    let mut image = Image::new(&plan, &weights).unwrap_or_else(|e| panic!("{e}"));
+    tamper(&plan, &mut image);
+    let mut interpreter = Interpreter::new(&config, &weights, &plan, image)?;
+    let mut reference = Reference::new(&config, &weights).unwrap_or_else(|e| panic!("{e}"));
+    let mut right = true;
+    for token in [1, 2, 3] {
+        let expected = reference.decode(token);
+        right &= relative_error(interpreter.append(token, Schedule::RoundRobin)?, &expected) < 1e-2;
+    }
+    interpreter.greedy(1, 6, &[], Schedule::RoundRobin, &mut |_| false)?;
+    Ok(right)
+}
+
+/// Takes an instruction out of a worker's list.
+fn remove(plan: &Plan, image: &mut Image, worker: usize, instruction: usize) {
+    let list = worker * plan.ring.instructions * 4;
+    let end = list + plan.ring.instructions * 4;
+    image.instructions.copy_within(list + (instruction + 1) * 4..end, list + instruction * 4);
+    image.instructions[end - 4..end].fill(0);
+}
+
+fn instruction(plan: &Plan, worker: usize, operation: Operation) -> usize {
+    let list = &plan.workers[worker].instructions;
+    list.iter().position(|instruction| instruction.operation == operation).expect("the worker has one")
+}
+
+#[test]
+fn every_missing_instruction_is_noticed() {
+    assert_eq!(tampered(|_, _| {}), Ok(true));
+    let mut messages = Vec::new();
+    for operation in Operation::ALL {
+        // Of one worker and, but for the embedding and the head, one layer.
+        let outcome = tampered(|plan, image| {
+            let place = instruction(plan, 1, operation);
+            remove(plan, image, 1, place);
+        });
+        match operation {
+            // Shorter lists are filled up with ends, and with one split there is nothing to combine.
+            Operation::End | Operation::Combine => assert_eq!(outcome, Ok(true)),
+            _ => messages.push(outcome.map_or_else(
+                |fault| format!("without {operation}: {fault}"),
+                |right| format!("without {operation}: {}", if right { "right" } else { "wrong logits" }),
+            )),
+        }
+    }
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn streams_in_another_order_are_noticed() {
+    // Two stages of one worker change places, and a stage of two workers.
+    let stage = |plan: &Plan, worker: usize, stage: usize| {
+        let start = plan.stage_offset(worker, stage);
+        start..start + STAGE_BYTES
+    };
+    for (a, b) in [((1, 0), (1, 1)), ((0, 3), (0, 6)), ((1, 2), (3, 2)), ((4, 5), (2, 9))] {
+        let outcome = tampered(|plan, image| {
+            let (a, b) = (stage(plan, a.0, a.1), stage(plan, b.0, b.1));
+            let held = image.stream[a.clone()].to_vec();
+            image.stream.copy_within(b.clone(), a.start);
+            image.stream[b].copy_from_slice(&held);
+        });
+        assert_eq!(outcome, Ok(false), "{a:?} and {b:?}");
+    }
+    // Two fragments of one warp, and two lanes of a fragment.
+    for (a, b, length) in [(0, 512, 512), (16, 32, 16)] {
+        let outcome = tampered(|plan, image| {
+            for worker in 0..plan.workers.len() {
+                for start in (0..plan.workers[worker].stages as usize).map(|s| plan.stage_offset(worker, s)) {
+                    let held = image.stream[start + a..start + a + length].to_vec();
+                    image.stream.copy_within(start + b..start + b + length, start + a);
+                    image.stream[start + b..start + b + length].copy_from_slice(&held);
+                }
+            }
+        });
+        assert_eq!(outcome, Ok(false), "{a} and {b}");
+    }
+}
+
+#[test]
+fn instructions_that_say_nothing_sensible_are_refused() {
+    let mut messages = Vec::new();
+    let mut refuse = |operation: Operation, word: usize, value: u32| {
+        let outcome = tampered(|plan, image| {
+            let place = instruction(plan, 1, operation);
+            image.instructions[(plan.ring.instructions + place) * 4 + word] = value;
+        });
+        messages.push(outcome.expect_err("it is not valid").to_string());
+    };
+    refuse(Operation::QueryKeyValue, 0, 77);
+    refuse(Operation::QueryKeyValue, 0, 2 | 9 << 8);
+    refuse(Operation::QueryKeyValue, 2, 0);
+    refuse(Operation::QueryKeyValue, 2, u32::MAX);
+    refuse(Operation::GateUp, 1, 3);
+    refuse(Operation::GateUp, 3, 1);
+    refuse(Operation::Attend, 1, 2);
+    refuse(Operation::Attend, 2, 16);
+    refuse(Operation::Down, 1, 0);
+    refuse(Operation::End, 0, Operation::Combine as u32);
+    let outcome = tampered(|_, image| image.stream.truncate(STAGE_BYTES));
+    messages.push(outcome.expect_err("the stream is short").to_string());
+    let outcome = tampered(|_, image| image.instructions.truncate(4));
+    messages.push(outcome.expect_err("lists are missing").to_string());
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn a_program_for_fewer_positions_is_not_run_beyond_them() {
+    let recipe = Recipe::default();
+    let (config, weights) = (recipe.config(), recipe.weights(1));
+    let plan = plan(&config, Target { positions: 4, ..target(2, Element::F16) });
+    let mut interpreter = interpreter(&config, &weights, &plan);
+    append(&mut interpreter, &[1, 2], Schedule::RoundRobin);
+    let fault = interpreter.greedy(1, 3, &[], Schedule::RoundRobin, &mut |_| false).expect_err("too many");
+    assert_eq!(fault.to_string(), "`positions` is `5`: the program is for fewer positions");
+    append(&mut interpreter, &[1, 2], Schedule::RoundRobin);
+}
