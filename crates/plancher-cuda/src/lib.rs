@@ -37,7 +37,7 @@ mod kernel;
 mod kv_cache;
 pub mod libraries;
 mod matmul;
-mod mega;
+pub mod mega;
 mod memory;
 mod prefill;
 mod telemetry;

@@ -53,7 +53,7 @@ pub struct Decoder {
     /// What runs steps of one sequence: the graph or the megakernel.
     pub(super) executor: Executor,
     pub(super) device: Device,
-    loader: Loader,
+    pub(super) loader: Loader,
     weights: Arc<DeviceWeights>,
     cache: KvCache,
     pub(super) buffers: Buffers,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::decoder::End;
 use super::token_loop::{PATIENCE, StepTimes, not_running};
 use super::{Decoder, Executor, Sampling};
+use crate::mega::trace::StepTrace;
 use crate::mega::{MegaOptions, Mode};
 use crate::{CudaError, Event, Result};
 
@@ -106,6 +107,26 @@ impl Decoder {
         self.finish()?;
         self.advance(1, steps);
         Ok(StepTimes { device, wall: wall.elapsed().as_secs_f64() })
+    }
+
+    /// Appends `steps` tokens to the first sequence as [`Self::run`] does, by a megakernel that leaves a trace of the last
+    /// of them. It is compiled when it is first needed, and costs the other one nothing.
+    ///
+    /// # Errors
+    /// If there is no megakernel, as for [`Self::run`], or if the trace cannot be read.
+    pub fn run_traced(&mut self, token: u32, steps: usize) -> Result<StepTrace> {
+        self.end_loop()?;
+        self.device.synchronize()?;
+        self.enter(&[token], steps)?;
+        self.chooser.start(&[Sampling::GREEDY], &[])?;
+        let last = self.positions[0] + steps.saturating_sub(1);
+        let Some(mega) = &mut self.mega else { return Err(no_mega()) };
+        mega.begin();
+        // SAFETY: as for `launch`.
+        unsafe { mega.launch_traced(&mut self.loader, steps)? };
+        self.finish()?;
+        self.advance(1, steps);
+        self.mega.as_ref().ok_or_else(no_mega)?.trace(last)
     }
 
     /// The next token of a loop in the megakernel. Where more were asked for and none is under way, the kernel runs on

@@ -9,6 +9,7 @@ use super::control::Control;
 use super::kernel::{MEGA, constants};
 use super::memory::{self, Biases, Memory};
 use super::parameters::{MOST_END_TOKENS, Mode, Parameters};
+use super::trace::{StepTrace, buffer_words};
 use crate::{
     Arguments, CudaError, Device, DeviceBuffer, DeviceWeights, Element, Kernel, KvCache, Launch, Loader, Result,
 };
@@ -50,11 +51,20 @@ pub(crate) struct Operands {
     pub(crate) positions: u64,
 }
 
+/// The kernel compiled with `TRACE` set, and the buffer in which its launches leave their marks. What is measured is the
+/// other one, which knows nothing of this.
+#[derive(Debug)]
+struct Tracer {
+    kernel: Kernel,
+    buffer: DeviceBuffer<u64>,
+}
+
 /// The kernel, and all that only it needs.
 #[derive(Debug)]
 pub(crate) struct Mega {
     device: Device,
     kernel: Kernel,
+    tracer: Option<Tracer>,
     launch: Launch,
     plan: Plan,
     memory: Memory,
@@ -62,7 +72,6 @@ pub(crate) struct Mega {
     parameters: Parameters,
     options: MegaOptions,
     /// Read by address.
-    #[expect(dead_code, reason = "kept as long as launches read them")]
     weights: Arc<DeviceWeights>,
 }
 
@@ -85,16 +94,8 @@ impl Mega {
         if wanted > free {
             return Err(CudaError::OutOfMemory { wanted, free, missing: wanted - free });
         }
-        let biases = Biases::of(weights);
-        let kernel = loader.kernel(MEGA.source, &constants(&plan, weights.element, biases, false), "mega")?;
+        let kernel = compiled(loader, &plan, weights, false)?;
         let (workers, shared) = (plan.workers.len() as u32, plan.ring.shared_bytes() as u32);
-        kernel.set_dynamic_shared_memory(shared)?;
-        let at_once = kernel.blocks_per_multiprocessor(THREADS, shared)? * device.properties().multiprocessors;
-        if at_once < workers {
-            return Err(CudaError::Unsupported(format!(
-                "{workers} blocks of the megakernel must run at once, and {at_once} fit on this GPU"
-            )));
-        }
         let memory = Memory::new(loader, weights, cache, &plan)?;
         let control = Control::new(&device)?;
         let parameters = Parameters {
@@ -121,7 +122,7 @@ impl Mega {
         };
         let launch = Launch::linear(workers, THREADS).shared(shared).cooperative();
         let weights = Arc::clone(weights);
-        Ok(Self { device, kernel, launch, plan, memory, control, parameters, options, weights })
+        Ok(Self { device, kernel, tracer: None, launch, plan, memory, control, parameters, options, weights })
     }
 
     /// How it is run.
@@ -167,6 +168,45 @@ impl Mega {
     /// The cache has room for `steps` more positions, and what the operands name lives until the device was waited for.
     pub(crate) unsafe fn launch(&mut self, mode: Mode, steps: usize, end_tokens: &[u32]) -> Result<()> {
         self.memory.clear()?;
+        let parameters = self.parameters_of(mode, steps, end_tokens);
+        // SAFETY: the parameters are those of this plan's memory; the rest is the caller's promise.
+        unsafe { self.kernel.launch(&self.launch, &Arguments::new().value(parameters)) }
+    }
+
+    /// The same, of the most likely tokens, by a kernel that leaves a trace of the last step: see [`Self::trace`]. That
+    /// kernel is compiled when it is first needed.
+    ///
+    /// # Errors
+    /// If it does not compile or does not fit, or the device has failed.
+    ///
+    /// # Safety
+    /// As for [`Self::launch`].
+    pub(crate) unsafe fn launch_traced(&mut self, loader: &mut Loader, steps: usize) -> Result<()> {
+        let parameters = self.parameters_of(Mode::Greedy, steps, &[]);
+        let tracer = match &mut self.tracer {
+            Some(tracer) => tracer,
+            none => none.insert(Tracer {
+                kernel: compiled(loader, &self.plan, &self.weights, true)?,
+                buffer: DeviceBuffer::zeroed(&self.device, buffer_words(&self.plan))?,
+            }),
+        };
+        tracer.buffer.fill_bytes(0)?;
+        self.memory.clear()?;
+        let parameters = Parameters { trace: tracer.buffer.pointer(), ..parameters };
+        // SAFETY: as above, and the trace has the size of the plan.
+        unsafe { tracer.kernel.launch(&self.launch, &Arguments::new().value(parameters)) }
+    }
+
+    /// What the last traced launch, whose last step appended `position`, left; waits for it.
+    ///
+    /// # Errors
+    /// If there was none, its marks contradict each other, or the device has failed.
+    pub(crate) fn trace(&self, position: usize) -> Result<StepTrace> {
+        let none = || CudaError::Unsupported("nothing was traced".to_owned());
+        StepTrace::parse(&self.tracer.as_ref().ok_or_else(none)?.buffer.download()?, &self.plan, position)
+    }
+
+    fn parameters_of(&self, mode: Mode, steps: usize, end_tokens: &[u32]) -> Parameters {
         let mut parameters = Parameters {
             steps: steps as u32,
             mode: mode.number(),
@@ -175,8 +215,7 @@ impl Mega {
             ..self.parameters
         };
         parameters.end_tokens.iter_mut().zip(end_tokens).for_each(|(to, &token)| *to = token);
-        // SAFETY: the parameters are those of this plan's memory; the rest is the caller's promise.
-        unsafe { self.kernel.launch(&self.launch, &Arguments::new().value(parameters)) }
+        parameters
     }
 
     /// Token number `number` of the loop, if it is there.
@@ -206,6 +245,22 @@ impl Drop for Mega {
         // A launch may have many tokens before it. An error has nowhere to go.
         let _ = self.stop();
     }
+}
+
+/// The kernel for a plan, of which all blocks can run at once.
+fn compiled(loader: &mut Loader, plan: &Plan, weights: &DeviceWeights, trace: bool) -> Result<Kernel> {
+    let constants = constants(plan, weights.element, Biases::of(weights), trace);
+    let kernel = loader.kernel(MEGA.source, &constants, "mega")?;
+    let (workers, shared) = (plan.workers.len() as u32, plan.ring.shared_bytes() as u32);
+    kernel.set_dynamic_shared_memory(shared)?;
+    let multiprocessors = loader.device().properties().multiprocessors;
+    let at_once = kernel.blocks_per_multiprocessor(THREADS, shared)? * multiprocessors;
+    if at_once < workers {
+        return Err(CudaError::Unsupported(format!(
+            "{workers} blocks of the megakernel must run at once, and {at_once} fit on this GPU"
+        )));
+    }
+    Ok(kernel)
 }
 
 /// The plan, if there can be one.

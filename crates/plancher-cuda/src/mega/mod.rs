@@ -7,7 +7,7 @@
 //! GPU takes turns with this one, whole devices at a time, and so cannot keep some of the blocks away.
 //!
 //! No wait in the kernel is endless: after [`MegaOptions::patience`] polls the waiter reports and all blocks end. The
-//! error ([`CudaError::Stalled`]) names who waited for what. Nothing is left of it: every launch begins with an empty
+//! error ([`CudaError::Stalled`](crate::CudaError::Stalled)) names who waited for what. Nothing is left of it: every launch begins with an empty
 //! exchange.
 
 mod control;
@@ -17,6 +17,7 @@ mod memory;
 mod pack;
 mod parameters;
 mod report;
+pub mod trace;
 
 pub(crate) use control::RING;
 pub(crate) use kernel::MEGA;
