@@ -4,6 +4,7 @@
 use plancher_floor::Format;
 use serde::Serialize;
 
+use crate::CudaBackend;
 use crate::sampling::SamplingParams;
 
 /// What a failed step was about; each backend has its own error behind it.
@@ -75,6 +76,10 @@ pub trait Backend {
     }
     /// Decoding of several sequences at once, if it can.
     fn batch(&mut self) -> Option<&mut dyn BatchDecode> {
+        None
+    }
+    /// Itself, where it is an NVIDIA GPU: for what only that has.
+    fn cuda(&mut self) -> Option<&mut CudaBackend> {
         None
     }
 }

@@ -35,7 +35,7 @@ pub struct CudaBackend {
     device: Device,
     compiler: Compiler,
     weights: Arc<DeviceWeights>,
-    decoder: Decoder,
+    pub(crate) decoder: Decoder,
     prefill: Prefill,
     logits: Vec<f32>,
     /// Sequences that [`BatchDecode::fill`] filled.
@@ -186,6 +186,10 @@ impl Backend for CudaBackend {
     }
 
     fn batch(&mut self) -> Option<&mut dyn BatchDecode> {
+        Some(self)
+    }
+
+    fn cuda(&mut self) -> Option<&mut CudaBackend> {
         Some(self)
     }
 }

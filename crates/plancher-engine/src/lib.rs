@@ -5,6 +5,7 @@ mod backend;
 mod bench;
 mod cpu;
 mod cuda;
+mod cuda_trace;
 mod error;
 mod generate;
 mod hash;
@@ -20,6 +21,7 @@ pub use backend::{Backend, BackendError, BatchDecode, LogitsOf, StepTimes, Stora
 pub use bench::{BenchCase, BenchSamples, bench};
 pub use cpu::CpuBackend;
 pub use cuda::{CudaBackend, CudaOptions};
+pub use cuda_trace::TracedStep;
 pub use error::EngineError;
 pub use generate::{Event, FinishReason, Generation, Request, Timing, generate};
 pub use hash::hash_logits;

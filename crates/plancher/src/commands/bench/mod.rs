@@ -3,11 +3,13 @@
 mod report;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use plancher_cpu::Executor;
-use plancher_engine::{BenchCase, CpuBackend, DecodeReport, DecodeSteps, Sequence, bench, model_shape};
+use plancher_engine::{
+    Backend, BenchCase, CpuBackend, CudaBackend, DecodeReport, DecodeSteps, Sequence, bench, model_shape,
+};
 use plancher_model::Model;
 
 use self::report::{Device, Row};
@@ -65,9 +67,13 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     /// Write a trace of one decoded token (of the first model, thread count and depth; the median of nine) for
-    /// ui.perfetto.dev, and print where its time went; on the CPU
+    /// ui.perfetto.dev, and print where its time went; on a GPU it is one of the megakernel, and a FILE that ends in
+    /// `.svg` becomes a picture of one layer; may be given again
     #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    trace: Vec<PathBuf>,
+    /// Also write the tables of a GPU's trace as JSON
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    trace_table: Option<PathBuf>,
 }
 
 /// How results are printed.
@@ -107,11 +113,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         list => list.into_iter().map(Some).collect(),
     };
-    let cpu_option = threads[0].map(|_| "--threads").or(arguments.trace.as_ref().map(|_| "--trace"));
+    let cpu_option = threads[0].map(|_| "--threads");
     let placement = placement::decide(arguments.placement.device, cpu_option)?;
     let batch = cases.iter().map(|case| case.batch).max().unwrap_or(1);
     if placement == Placement::Cpu && batch > 1 {
         return Err(usage(format!("`--batch` is {batch}, but the CPU decodes one sequence at a time")));
+    }
+    let of_gpu = arguments.trace_table.is_some() || arguments.trace.iter().any(|path| trace::is_picture(path));
+    if placement == Placement::Cpu && of_gpu {
+        return Err(usage("pictures and `--trace-table` are of a GPU's trace, and this one is of the CPU"));
     }
     let interruptible = Interruptible::begin()?;
     let mut rows = Vec::new();
@@ -120,16 +130,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let mut session = Session::open_on(argument, arguments.placement.load_format, placement)?;
             let context = cases.iter().map(|case| case.positions()).max().unwrap_or(0);
             session::check_positions(&session.model, "the longest test", context)?;
-            let context = context.max(2);
+            let is_traced = !arguments.trace.is_empty() && model_index == 0 && threads_index == 0;
             let (mut sequence, workers) = if session.placement == Placement::Cpu {
-                let mut executor = session.executor(threads, context)?;
-                if let (Some(path), 0, 0) = (&arguments.trace, model_index, threads_index) {
-                    trace(arguments, &mut executor, context, path)?;
+                let mut executor = session.executor(threads, context.max(2))?;
+                if is_traced {
+                    trace_cpu(arguments, &mut executor, context.max(2))?;
                 }
                 let workers = executor.workers();
                 (Sequence::new(Box::new(CpuBackend::new(executor))), workers)
             } else {
-                (Sequence::new(session.backend(None, context, batch)?), 0)
+                let room = if is_traced { traced_positions(arguments, &session.model) } else { 0 };
+                let mut backend = session.backend(None, context.max(room).max(2), batch)?;
+                if is_traced {
+                    trace_gpu(arguments, backend.as_mut(), &session.model)?;
+                }
+                (Sequence::new(backend), 0)
             };
             for &case in &cases {
                 if interruptible.is_cancelled() {
@@ -146,13 +161,40 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     report::print(&rows, arguments.output)
 }
 
-/// Writes the trace to `path` and shows its table.
-fn trace(arguments: &Arguments, executor: &mut Executor, context: usize, path: &Path) -> anyhow::Result<()> {
-    let depth = List::concat(&arguments.n_depth).first().copied().unwrap_or(0);
-    let table = trace::run(executor, depth.min(context - 2), path)?;
-    // Beside results for a program to read it would be in the way.
+/// Tokens of context before what is traced.
+fn traced_depth(arguments: &Arguments) -> usize {
+    List::concat(&arguments.n_depth).first().copied().unwrap_or(0)
+}
+
+/// Positions that tracing on a GPU likes to have, if the model has them.
+fn traced_positions(arguments: &Arguments, model: &Model) -> usize {
+    traced_depth(arguments).saturating_add(CudaBackend::TRACE_STEPS).min(model.config.context_length)
+}
+
+fn trace_files(arguments: &Arguments) -> trace::Files<'_> {
+    trace::Files { traces: &arguments.trace, table: arguments.trace_table.as_deref() }
+}
+
+/// Traces a token of the program's threads and shows its table.
+fn trace_cpu(arguments: &Arguments, executor: &mut Executor, context: usize) -> anyhow::Result<()> {
+    let table = trace::cpu(executor, traced_depth(arguments).min(context - 2), trace_files(arguments))?;
+    show_trace(arguments, &table)
+}
+
+/// Traces a token of the megakernel and shows its tables.
+fn trace_gpu(arguments: &Arguments, backend: &mut dyn Backend, model: &Model) -> anyhow::Result<()> {
+    let Some(backend) = backend.cuda() else {
+        return Err(usage("`--trace`: the GPU cannot be used; with `--device cpu` the trace is of the CPU"));
+    };
+    backend.can_trace().map_err(|reason| usage(format!("`--trace`: {reason}")))?;
+    let table = trace::mega(backend, model, traced_depth(arguments), trace_files(arguments))?;
+    show_trace(arguments, &table)
+}
+
+/// Beside results for a program to read, tables would be in the way.
+fn show_trace(arguments: &Arguments, table: &str) -> anyhow::Result<()> {
     match arguments.output {
-        Format::Md => output::text(&table)?,
+        Format::Md => output::text(table)?,
         _ => output::note(table.trim_end()),
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::quantity::significant;
 
 /// The style of a drawing that stands alone; a page brings the same variables itself.
-pub(super) const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 svg{--ground:#fff;--ink:#1c2330;--faint:#5b6575;--grid:#e3e7ee;--a:#1f5fbf;--b:#b3541e;--c:#1d7a4f}
 @media (prefers-color-scheme:dark){svg{--ground:#12161d;--ink:#e8ecf3;--faint:#9aa5b6;--grid:#2a313d;--a:#7db0ff;--b:#f0a070;--c:#6fd0a0}}";
 
@@ -87,7 +87,7 @@ pub(super) struct Chart {
 }
 
 /// XML text.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -1,7 +1,7 @@
 //! `plancher floor`: the least time a step can take on a machine, every byte accounted for.
 
 mod arguments;
-mod chart;
+pub(crate) mod chart;
 mod compare;
 mod explain;
 mod file;

@@ -1,17 +1,15 @@
-//! `bench --trace`: what each worker did during one token, as a file for Perfetto, and as a table whose
-//! columns add up to the measured time.
+//! The trace of the program's threads: a file for Perfetto, and a table whose columns add up to the measured time.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use plancher_cpu::{Executor, LogitsOf, StepTrace, TraceEvent};
 use plancher_engine::sampling::Random;
 use plancher_program::Operation;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::Files;
+use super::chrome::{Slice, Trace};
 use crate::{output, table};
 
 /// Tokens that are traced, so that the one shown is not one that something else on the machine disturbed.
@@ -19,7 +17,7 @@ const TRACED: usize = 9;
 
 /// Decodes a token at `depth` several times and writes the trace of median duration; returns
 /// the table.
-pub(super) fn run(executor: &mut Executor, depth: usize, path: &Path) -> anyhow::Result<String> {
+pub(in super::super) fn run(executor: &mut Executor, depth: usize, files: Files<'_>) -> anyhow::Result<String> {
     let vocab_size = executor.vocab_size() as u32;
     let mut random = Random::new(1);
     let tokens: Vec<u32> = (0..depth.max(1)).map(|_| random.below(vocab_size)).collect();
@@ -36,15 +34,17 @@ pub(super) fn run(executor: &mut Executor, depth: usize, path: &Path) -> anyhow:
     executor.truncate(0);
     let (shortest, longest) = extremes(&traces);
     let trace = median(traces);
-    write(&trace, path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    output::note(&format!(
-        "wrote a trace of {} events to `{}`: open it at ui.perfetto.dev (the median of {TRACED} tokens, which took {:.1} \
-         to {:.1} us)",
-        trace.events.len(),
-        path.display(),
-        shortest.as_secs_f64() * 1e6,
-        longest.as_secs_f64() * 1e6,
-    ));
+    for path in files.traces {
+        write(&trace, path)?;
+        output::note(&format!(
+            "wrote a trace of {} events to `{}`: open it at ui.perfetto.dev (the median of {TRACED} tokens, which took \
+             {:.1} to {:.1} us)",
+            trace.events.len(),
+            path.display(),
+            shortest.as_secs_f64() * 1e6,
+            longest.as_secs_f64() * 1e6,
+        ));
+    }
     Ok(summary(&trace))
 }
 
@@ -88,34 +88,26 @@ fn layer(operation: &Operation) -> Option<usize> {
     }
 }
 
-/// The Chrome trace-event format: complete events, microseconds, one thread a worker.
+/// One row a worker: its instructions, and its waits between them.
 fn write(trace: &StepTrace, path: &Path) -> anyhow::Result<()> {
-    let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
-    let slice = |worker: usize, name: String, category: &str, start: Duration, end: Duration, args: Value| {
-        json!({
-            "name": name, "cat": category, "ph": "X", "pid": 0, "tid": worker,
-            "ts": microseconds(start), "dur": microseconds(end.saturating_sub(start)), "args": args,
-        })
-    };
-    let workers = workers(trace);
-    let mut events: Vec<Value> = vec![json!({
-        "name": "process_name", "ph": "M", "pid": 0, "args": { "name": "plancher: one decoded token" },
-    })];
-    events.extend((0..workers).map(|worker| {
-        json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": worker, "args": { "name": format!("worker {worker}") } })
-    }));
+    let mut out = Trace::default();
+    out.group(0, "plancher: one decoded token");
+    for worker in 0..workers(trace) {
+        out.row((0, worker), &format!("worker {worker}"));
+    }
+    let nanoseconds = |time: Duration| time.as_nanos() as u64;
     for event in &trace.events {
+        let (row, start, end) = ((0, event.worker), nanoseconds(event.start), nanoseconds(event.end));
         if let Some((counter, since)) = &event.waited {
-            events.push(slice(event.worker, format!("wait: {counter}"), "wait", *since, event.start, json!({})));
+            let (name, since) = (format!("wait: {counter}"), nanoseconds(*since));
+            out.slice(Slice { row, name, category: "wait", start: since, end: start, args: json!({}) });
         }
         let label = layer(&event.operation).map_or_else(String::new, |layer| format!(" {layer}"));
         let args = json!({ "weight_bytes": event.weight_bytes });
-        let label = format!("{}{label}", name(&event.operation));
-        events.push(slice(event.worker, label, "compute", event.start, event.end, args));
+        let name = format!("{}{label}", name(&event.operation));
+        out.slice(Slice { row, name, category: "compute", start, end, args });
     }
-    let mut file = BufWriter::new(File::create(path)?);
-    serde_json::to_writer(&mut file, &json!({ "displayTimeUnit": "ns", "traceEvents": events }))?;
-    Ok(file.flush()?)
+    out.write(path, &json!({}))
 }
 
 fn workers(trace: &StepTrace) -> usize {
@@ -159,6 +151,8 @@ fn summary(trace: &StepTrace) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn trace() -> StepTrace {
