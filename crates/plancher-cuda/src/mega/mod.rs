@@ -7,8 +7,8 @@
 //! GPU takes turns with this one, whole devices at a time, and so cannot keep some of the blocks away.
 //!
 //! No wait in the kernel is endless: after [`MegaOptions::patience`] polls the waiter reports and all blocks end. The
-//! error ([`CudaError::Stalled`](crate::CudaError::Stalled)) names who waited for what. Nothing is left of it: every launch begins with an empty
-//! exchange.
+//! error ([`CudaError::Stalled`](crate::CudaError::Stalled)) names who waited for what. Nothing is left of it: every launch
+//! begins with an empty exchange. [`trace`] says where a step's time went.
 
 mod control;
 mod kernel;
