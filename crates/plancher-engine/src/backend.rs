@@ -1,6 +1,7 @@
 //! The contract between requests and whatever computes logits: one sequence, a position, and a cache that can be
 //! cut back; and what a backend may offer beyond that: a token loop of its own, several sequences at once.
 
+use plancher_cuda::Executor;
 use plancher_floor::Format;
 use serde::Serialize;
 
@@ -69,6 +70,17 @@ pub trait Backend {
     /// The clocks, power and temperature of the device, where it has its own.
     fn telemetry(&mut self) -> Option<Telemetry> {
         None
+    }
+    /// What runs the decode steps of one sequence, where there is a choice: the one that was made.
+    fn executor(&self) -> Option<Executor> {
+        None
+    }
+    /// Makes that choice anew; what the cache holds stays.
+    ///
+    /// # Errors
+    /// When there is no choice, or not this one.
+    fn set_executor(&mut self, executor: Executor) -> Result<(), BackendError> {
+        Err(format!("the {} has no `{executor}` to run decode steps", self.name()).into())
     }
     /// The loop that samples where the logits are, if there is one.
     fn token_loop(&mut self) -> Option<&mut dyn TokenLoop> {

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::sampling::Random;
-use crate::{EngineError, Result, Sequence, hash_logits};
+use crate::{EngineError, Executor, Result, Sequence, hash_logits};
 
 /// One row of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -70,7 +70,37 @@ pub struct BenchSamples {
     pub reproducible: bool,
 }
 
+impl Default for BenchSamples {
+    /// None yet.
+    fn default() -> Self {
+        Self {
+            seconds: Vec::new(),
+            device_seconds: Vec::new(),
+            ceilings: Vec::new(),
+            logits_hashes: Vec::new(),
+            reproducible: true,
+        }
+    }
+}
+
 impl BenchSamples {
+    fn add(&mut self, repetition: Repetition) {
+        let Repetition { seconds, device_seconds, ceiling, hashes } = repetition;
+        self.device_seconds.extend(device_seconds);
+        self.reproducible &= self.seconds.is_empty() || hashes == self.logits_hashes;
+        self.logits_hashes = hashes;
+        self.seconds.push(seconds);
+        self.ceilings.push(ceiling);
+    }
+
+    /// The time of each repetition over that of the same one of `other`: by the device's clock where both have one.
+    #[must_use]
+    pub fn ratios_to(&self, other: &Self) -> Vec<f64> {
+        let by_device = !self.device_seconds.is_empty() && !other.device_seconds.is_empty();
+        let times = |samples: &Self| if by_device { samples.device_seconds.clone() } else { samples.seconds.clone() };
+        times(self).iter().zip(times(other)).map(|(own, other)| own / other).collect()
+    }
+
     /// Mean and standard deviation (of the sample) of tokens per second.
     #[must_use]
     pub fn tokens_per_s(&self, case: BenchCase) -> (f64, f64) {
@@ -113,6 +143,33 @@ pub fn bench(
     repetitions: usize,
     progress: &mut dyn FnMut(usize) -> bool,
 ) -> Result<BenchSamples> {
+    let samples = measure_in_turns(sequence, case, &[None], repetitions, progress)?;
+    Ok(samples.into_iter().next().unwrap_or_default())
+}
+
+/// As [`bench`], for several executors of one backend: the repetitions of all of them are taken in turns, so that those of
+/// the same number form a pair that ran under the same conditions. What leads in one turn comes last in the next.
+///
+/// # Errors
+/// As [`bench`], and when the backend does not have one of them.
+pub fn bench_in_turns(
+    sequence: &mut Sequence,
+    case: BenchCase,
+    executors: &[Executor],
+    repetitions: usize,
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<BenchSamples>> {
+    let executors: Vec<Option<Executor>> = executors.iter().copied().map(Some).collect();
+    measure_in_turns(sequence, case, &executors, repetitions, progress)
+}
+
+fn measure_in_turns(
+    sequence: &mut Sequence,
+    case: BenchCase,
+    executors: &[Option<Executor>],
+    repetitions: usize,
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<BenchSamples>> {
     let context = sequence.backend().capacity();
     if case.tokens() == 0 {
         return Err(EngineError::EmptyPrompt);
@@ -124,27 +181,26 @@ pub fn bench(
     if case.batch > most {
         return Err(EngineError::BatchTooLarge { batch: case.batch, most });
     }
-    let mut samples = BenchSamples {
-        seconds: Vec::new(),
-        device_seconds: Vec::new(),
-        ceilings: Vec::new(),
-        logits_hashes: Vec::new(),
-        reproducible: true,
+    let choose = |sequence: &mut Sequence, executor: Option<Executor>| {
+        executor.map_or(Ok(()), |executor| sequence.set_executor(executor))
     };
     let warm_up = BenchCase { n_gen: case.n_gen.min(1), ..case };
-    run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
-    while samples.seconds.len() < repetitions {
-        let Repetition { seconds, device_seconds, ceiling, hashes } = run(sequence, case)?;
-        samples.device_seconds.extend(device_seconds);
-        samples.reproducible &= samples.seconds.is_empty() || hashes == samples.logits_hashes;
-        samples.logits_hashes = hashes;
-        samples.seconds.push(seconds);
-        samples.ceilings.push(ceiling);
-        if !progress(samples.seconds.len()) {
+    for &executor in executors {
+        choose(sequence, executor)?;
+        run(sequence, if case.n_prompt == 0 { warm_up } else { case })?;
+    }
+    let mut all = vec![BenchSamples::default(); executors.len()];
+    for repetition in 0..repetitions {
+        for turn in 0..executors.len() {
+            let index = if repetition % 2 == 0 { turn } else { executors.len() - 1 - turn };
+            choose(sequence, executors[index])?;
+            all[index].add(run(sequence, case)?);
+        }
+        if !progress(repetition + 1) {
             break;
         }
     }
-    Ok(samples)
+    Ok(all)
 }
 
 struct Repetition {
@@ -214,6 +270,18 @@ mod tests {
         assert_eq!(name(0, 128, 4096), "tg128 @ d4096");
         assert_eq!(name(64, 16, 0), "pp64+tg16");
         assert_eq!(BenchCase { n_prompt: 0, n_gen: 16, n_depth: 32, batch: 8 }.to_string(), "tg16 @ d32 x 8");
+    }
+
+    #[test]
+    fn ratios_are_those_of_pairs() {
+        let of = |seconds: &[f64], device: &[f64]| BenchSamples {
+            seconds: seconds.to_vec(),
+            device_seconds: device.to_vec(),
+            ..BenchSamples::default()
+        };
+        let (slow, fast) = (of(&[3.0, 8.0], &[2.0, 6.0]), of(&[3.0, 4.0], &[1.0, 4.0]));
+        assert_eq!(slow.ratios_to(&fast), [2.0, 1.5]);
+        assert_eq!(slow.ratios_to(&of(&[3.0, 4.0], &[])), [1.0, 2.0]);
     }
 
     #[test]

@@ -79,6 +79,12 @@ impl CudaBackend {
         self.weights.bytes()
     }
 
+    /// Why the graph runs where [`Executor::Auto`] was asked for, in one line.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.decoder.refusal().map(ToString::to_string)
+    }
+
     /// Appends `tokens` to `sequence`, and leaves the last position's logits where the token loop begins.
     fn append(
         &mut self,
@@ -179,6 +185,14 @@ impl Backend for CudaBackend {
             power_w: now.power_watts,
             temperature_c: now.temperature_celsius,
         })
+    }
+
+    fn executor(&self) -> Option<Executor> {
+        Some(self.decoder.executor())
+    }
+
+    fn set_executor(&mut self, executor: Executor) -> Result<(), BackendError> {
+        Ok(self.decoder.set_executor(executor)?)
     }
 
     fn token_loop(&mut self) -> Option<&mut dyn TokenLoop> {

@@ -18,7 +18,7 @@ mod shape;
 mod text_stream;
 
 pub use backend::{Backend, BackendError, BatchDecode, LogitsOf, StepTimes, Storage, Telemetry, TokenLoop};
-pub use bench::{BenchCase, BenchSamples, bench};
+pub use bench::{BenchCase, BenchSamples, bench, bench_in_turns};
 pub use cpu::CpuBackend;
 pub use cuda::{CudaBackend, CudaOptions};
 pub use cuda_trace::TracedStep;
@@ -31,6 +31,8 @@ pub use reference::ReferenceBackend;
 pub use sequence::{Prefill, Sequence};
 pub use shape::{KV_FORMAT, model_shape};
 pub use text_stream::TextStream;
+
+pub use plancher_cuda::Executor;
 
 /// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, EngineError>;

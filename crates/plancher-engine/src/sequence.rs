@@ -2,7 +2,7 @@
 //! differs: a conversation's turns, or a prompt that was extended.
 
 use crate::sampling::SamplingParams;
-use crate::{Backend, EngineError, LogitsOf, Result, Telemetry};
+use crate::{Backend, EngineError, Executor, LogitsOf, Result, Telemetry};
 
 /// A backend and the tokens it holds.
 pub struct Sequence {
@@ -49,6 +49,14 @@ impl Sequence {
     /// When it cannot be measured.
     pub fn read_ceiling(&mut self) -> Result<f64> {
         Ok(self.backend.read_ceiling()?)
+    }
+
+    /// Lets the backend run decode steps in another way, as [`Backend::set_executor`] does.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn set_executor(&mut self, executor: Executor) -> Result<()> {
+        Ok(self.backend.set_executor(executor)?)
     }
 
     /// The backend, for what only it can do. Whatever changes the cache must leave it as it was.

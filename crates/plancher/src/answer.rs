@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use plancher_engine::{DecodeReport, Event, Generation, Request, Sequence, generate, model_shape};
+use plancher_engine::{DecodeReport, Event, Executor, Generation, Request, Sequence, generate, model_shape};
 use plancher_model::Model;
 
 use crate::interrupt::Interruptible;
@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     pub(crate) first_token: f64,
     /// Speed beside its floor; `None` when only one token, or none, came, or nobody would see it.
     pub(crate) report: Option<DecodeReport>,
+    /// What ran the decode steps, where there was a choice.
+    pub(crate) executor: Option<Executor>,
 }
 
 /// Generates, and with `print` shows the text as it comes. Times count from `started`.
@@ -63,7 +65,7 @@ pub(crate) fn produce(
         let storage = sequence.backend().storage();
         DecodeReport::of_generation(&model_shape(model), storage, &generation.timing, ceiling)?
     };
-    Ok(Answer { generation, first_token, report })
+    Ok(Answer { generation, first_token, report, executor: sequence.backend().executor() })
 }
 
 impl Answer {
@@ -80,8 +82,9 @@ impl Answer {
             self.first_token,
         );
         let Some(report) = self.report else { return head };
+        let by = self.executor.map_or_else(String::new, |executor| format!(" by the {executor} executor,"));
         format!(
-            "{head}; {:.1} tokens/s reading {} a token = {:.1} of {:.1} GB/s; floor {:.2} ms, measured {:.2} ms: \
+            "{head}; {:.1} tokens/s{by} reading {} a token = {:.1} of {:.1} GB/s; floor {:.2} ms, measured {:.2} ms: \
              {:.0} % of the floor's speed",
             report.tokens_per_s,
             output::bytes(report.bytes_per_token),

@@ -1,10 +1,11 @@
 //! Arguments that several commands share, and the parsers that name the flag when a value is out of range.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use plancher_engine::Executor;
 use plancher_engine::sampling::SamplingParams;
 use plancher_model::GenerationDefaults;
 
-use crate::placement::PlacementOptions;
+use crate::placement::{PlacementOptions, Restrictions};
 
 /// The default preset.
 pub(crate) const DEFAULT_MODEL: &str = "smollm2-135m";
@@ -28,12 +29,48 @@ pub(crate) struct RunOptions {
     pub(crate) context: Option<usize>,
     #[command(flatten)]
     pub(crate) placement: PlacementOptions,
+    /// What runs the decode steps on a GPU
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) executor: StepExecutor,
 }
 
 impl RunOptions {
-    /// The option that was given and only the CPU has, by name.
-    pub(crate) fn cpu_option(&self) -> Option<&'static str> {
-        self.threads.map(|_| "--threads")
+    /// The options that were given and only one kind of device has, by name.
+    pub(crate) fn restrictions(&self) -> Restrictions {
+        Restrictions { cpu: self.threads.map(|_| "--threads"), gpu: self.executor.gpu_option() }
+    }
+}
+
+/// What runs the decode steps of one sequence on a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StepExecutor {
+    /// The persistent kernel where model, GPU and its memory allow it, else the graph
+    #[default]
+    Auto,
+    /// A CUDA graph of kernels, replayed for every token
+    Graph,
+    /// One persistent kernel that decodes many tokens in a launch; it keeps a second copy of the weights
+    Mega,
+}
+
+impl StepExecutor {
+    /// The option by name and value, where it asks for something that only a GPU has.
+    pub(crate) const fn gpu_option(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Graph => Some("--executor graph"),
+            Self::Mega => Some("--executor mega"),
+        }
+    }
+}
+
+impl From<StepExecutor> for Executor {
+    fn from(executor: StepExecutor) -> Self {
+        match executor {
+            StepExecutor::Auto => Self::Auto,
+            StepExecutor::Graph => Self::Graph,
+            StepExecutor::Mega => Self::Mega,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plancher_cuda::libraries::{Environment, Kind};
-use plancher_cuda::{Compiler, CudaError, Device, Executor};
+use plancher_cuda::{Compiler, CudaError, Device};
 use plancher_engine::{Backend, CudaBackend, CudaOptions};
 use plancher_model::Model;
 
@@ -27,11 +27,10 @@ pub(crate) fn look(ordinal: usize) -> Found {
     }
 }
 
-/// Makes a backend on GPU `ordinal` for up to `batch` sequences of `context` positions.
-pub(crate) fn backend(model: &Model, ordinal: usize, context: usize, batch: usize) -> anyhow::Result<Box<dyn Backend>> {
+/// Makes a backend on a GPU.
+pub(crate) fn backend(model: &Model, options: CudaOptions) -> anyhow::Result<Box<dyn Backend>> {
     let started = Instant::now();
     let mut progress = Progress::bytes("loading");
-    let options = CudaOptions { ordinal, context, batch, executor: Executor::Graph };
     let backend = CudaBackend::new(model, options, &mut |done, total| progress.set(done, total))?;
     drop(progress);
     tracing::info!(
@@ -41,6 +40,9 @@ pub(crate) fn backend(model: &Model, ordinal: usize, context: usize, batch: usiz
     );
     if let Some(note) = backend.note() {
         output::note(note);
+    }
+    if let Some(reason) = backend.refusal() {
+        output::note(&format!("decoding by the graph of kernels: {reason}"));
     }
     Ok(Box::new(backend))
 }

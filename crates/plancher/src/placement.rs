@@ -76,9 +76,18 @@ pub(crate) enum Found {
     Unusable(String),
 }
 
-/// Decides. `cpu_option` names an option that was given and has no meaning on a GPU.
-pub(crate) fn decide(choice: Option<DeviceChoice>, cpu_option: Option<&str>) -> anyhow::Result<Placement> {
-    let (placement, note) = decide_among(choice, cpu_option, gpu::look)?;
+/// Options that were given and have a meaning on one kind of device only, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restrictions {
+    /// Only the CPU has it.
+    pub(crate) cpu: Option<&'static str>,
+    /// Only a GPU has it.
+    pub(crate) gpu: Option<&'static str>,
+}
+
+/// Decides.
+pub(crate) fn decide(choice: Option<DeviceChoice>, restrictions: Restrictions) -> anyhow::Result<Placement> {
+    let (placement, note) = decide_among(choice, restrictions, gpu::look)?;
     if let Some(note) = note {
         output::note(&note);
     }
@@ -87,23 +96,27 @@ pub(crate) fn decide(choice: Option<DeviceChoice>, cpu_option: Option<&str>) -> 
 
 fn decide_among(
     choice: Option<DeviceChoice>,
-    cpu_option: Option<&str>,
+    restrictions: Restrictions,
     look: impl Fn(usize) -> Found,
 ) -> anyhow::Result<(Placement, Option<String>)> {
     const GPU_MISSING: &str = "no NVIDIA GPU was found; `plancher doctor` says where its driver was looked for";
     let on_cpu = |reason: &str| Some(format!("computing on the CPU: {reason}"));
-    match (choice, cpu_option) {
-        (Some(DeviceChoice::Cpu), _) | (None, Some(_)) => Ok((Placement::Cpu, None)),
-        (Some(DeviceChoice::Auto), Some(option)) => Ok((Placement::Cpu, on_cpu(&format!("`{option}` is given")))),
-        (Some(DeviceChoice::Cuda(_)), Some(option)) => {
+    let on_gpu = |ordinal, asked: String| match look(ordinal) {
+        Found::Usable => Ok((Placement::Cuda { ordinal, may_fall_back: false }, None)),
+        Found::Unusable(reason) => Err(anyhow::anyhow!("`{asked}`: {reason}")),
+        Found::Nothing => Err(anyhow::anyhow!("`{asked}`: {GPU_MISSING}")),
+    };
+    match (choice, restrictions.cpu, restrictions.gpu) {
+        (_, Some(cpu), Some(gpu)) => Err(usage(format!("`{gpu}` has no meaning with `{cpu}`"))),
+        (Some(DeviceChoice::Cpu), _, Some(gpu)) => Err(usage(format!("`{gpu}` has no meaning with `--device cpu`"))),
+        (None | Some(DeviceChoice::Auto), None, Some(gpu)) => on_gpu(0, gpu.to_owned()),
+        (Some(DeviceChoice::Cpu), _, None) | (None, Some(_), None) => Ok((Placement::Cpu, None)),
+        (Some(DeviceChoice::Auto), Some(option), None) => Ok((Placement::Cpu, on_cpu(&format!("`{option}` is given")))),
+        (Some(DeviceChoice::Cuda(_)), Some(option), None) => {
             Err(usage(format!("`{option}` has no meaning with `--device cuda`")))
         }
-        (Some(DeviceChoice::Cuda(ordinal)), None) => match look(ordinal) {
-            Found::Usable => Ok((Placement::Cuda { ordinal, may_fall_back: false }, None)),
-            Found::Unusable(reason) => Err(anyhow::anyhow!("`--device cuda:{ordinal}`: {reason}")),
-            Found::Nothing => Err(anyhow::anyhow!("`--device cuda:{ordinal}`: {GPU_MISSING}")),
-        },
-        (None | Some(DeviceChoice::Auto), None) => match look(0) {
+        (Some(DeviceChoice::Cuda(ordinal)), None, _) => on_gpu(ordinal, format!("--device cuda:{ordinal}")),
+        (None | Some(DeviceChoice::Auto), None, None) => match look(0) {
             Found::Usable => Ok((Placement::Cuda { ordinal: 0, may_fall_back: true }, None)),
             Found::Unusable(reason) => Ok((Placement::Cpu, on_cpu(&reason))),
             Found::Nothing if choice.is_some() => Ok((Placement::Cpu, on_cpu(GPU_MISSING))),
@@ -116,8 +129,16 @@ fn decide_among(
 mod tests {
     use super::*;
 
-    fn decided(choice: Option<DeviceChoice>, option: Option<&str>, found: &Found) -> (Option<Placement>, String) {
-        match decide_among(choice, option, |_| found.clone()) {
+    fn decided(choice: Option<DeviceChoice>, cpu: Option<&'static str>, found: &Found) -> (Option<Placement>, String) {
+        decided_with(choice, Restrictions { cpu, gpu: None }, found)
+    }
+
+    fn decided_with(
+        choice: Option<DeviceChoice>,
+        restrictions: Restrictions,
+        found: &Found,
+    ) -> (Option<Placement>, String) {
+        match decide_among(choice, restrictions, |_| found.clone()) {
             Ok((placement, note)) => (Some(placement), note.unwrap_or_default()),
             Err(error) => (None, error.to_string()),
         }
@@ -166,5 +187,21 @@ mod tests {
         assert_eq!((placement, note.as_str()), (Some(Placement::Cpu), "computing on the CPU: `--threads` is given"));
         let (placement, error) = decided(Some(DeviceChoice::Cuda(0)), Some("--threads"), &Found::Usable);
         assert_eq!((placement, error.as_str()), (None, "`--threads` has no meaning with `--device cuda`"));
+    }
+
+    #[test]
+    fn an_executor_of_the_gpu_means_the_gpu() {
+        let mega = Restrictions { cpu: None, gpu: Some("--executor mega") };
+        let first = Placement::Cuda { ordinal: 0, may_fall_back: false };
+        for choice in [None, Some(DeviceChoice::Auto), Some(DeviceChoice::Cuda(0))] {
+            assert_eq!(decided_with(choice, mega, &Found::Usable), (Some(first), String::new()));
+        }
+        let (placement, error) = decided_with(None, mega, &Found::Nothing);
+        assert_eq!(placement, None);
+        assert!(error.starts_with("`--executor mega`: no NVIDIA GPU was found"), "{error}");
+        let (_, error) = decided_with(Some(DeviceChoice::Cpu), mega, &Found::Usable);
+        assert_eq!(error, "`--executor mega` has no meaning with `--device cpu`");
+        let (_, error) = decided_with(None, Restrictions { cpu: Some("--threads"), ..mega }, &Found::Usable);
+        assert_eq!(error, "`--executor mega` has no meaning with `--threads`");
     }
 }

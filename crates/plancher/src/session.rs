@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use plancher_cpu::{Executor, Machine, Options};
-use plancher_engine::{Backend, CpuBackend, Sequence};
+use plancher_engine::{Backend, CpuBackend, CudaOptions, Executor as StepExecutor, Sequence};
 use plancher_model::{DummyFill, Model};
 
+use crate::arguments::RunOptions;
 use crate::failure::usage;
-use crate::placement::{self, LoadFormat, Placement, PlacementOptions};
+use crate::placement::{self, LoadFormat, Placement, PlacementOptions, Restrictions};
 use crate::progress::Progress;
 use crate::{gpu, output};
 
@@ -35,10 +36,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the model that `argument` names, to be computed where `options` say; `cpu_option` is the name of an option
-    /// that was given and only the CPU has.
-    pub(crate) fn open(argument: &str, options: &PlacementOptions, cpu_option: Option<&str>) -> anyhow::Result<Self> {
-        let placement = placement::decide(options.device, cpu_option)?;
+    /// Opens the model that `argument` names, to be computed where `options` and `restrictions` say.
+    pub(crate) fn open(argument: &str, options: &PlacementOptions, restrictions: Restrictions) -> anyhow::Result<Self> {
+        let placement = placement::decide(options.device, restrictions)?;
         Self::open_on(argument, options.load_format, placement)
     }
 
@@ -51,15 +51,17 @@ impl Session {
         Ok(Self { model, placement, argument: argument.to_owned(), load_format })
     }
 
-    /// Something that computes `context` positions of up to `batch` sequences.
+    /// Something that computes `context` positions of up to `batch` sequences; `executor` is a GPU's.
     pub(crate) fn backend(
         &mut self,
         threads: Option<usize>,
         context: usize,
         batch: usize,
+        executor: StepExecutor,
     ) -> anyhow::Result<Box<dyn Backend>> {
         if let Placement::Cuda { ordinal, may_fall_back } = self.placement {
-            match gpu::backend(&self.model, ordinal, context, batch) {
+            let options = CudaOptions { ordinal, context, batch, executor };
+            match gpu::backend(&self.model, options) {
                 Err(error) if may_fall_back && batch == 1 => {
                     output::note(&format!("computing on the CPU: {error:#}"));
                     self.placement = Placement::Cpu;
@@ -71,8 +73,8 @@ impl Session {
     }
 
     /// An empty sequence of up to `context` positions.
-    pub(crate) fn sequence(&mut self, threads: Option<usize>, context: usize) -> anyhow::Result<Sequence> {
-        Ok(Sequence::new(self.backend(threads, context, 1)?))
+    pub(crate) fn sequence(&mut self, options: &RunOptions, context: usize) -> anyhow::Result<Sequence> {
+        Ok(Sequence::new(self.backend(options.threads, context, 1, options.executor.into())?))
     }
 
     /// The program executor on the CPU.

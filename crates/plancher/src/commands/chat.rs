@@ -108,10 +108,10 @@ fn history_path() -> Option<std::path::PathBuf> {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let run = &arguments.run;
-    let mut session = Session::open(&arguments.model.model, &run.placement, run.cpu_option())?;
+    let mut session = Session::open(&arguments.model.model, &run.placement, run.restrictions())?;
     // Say at once, not after the first message, that this model cannot chat.
     prompt::chat_tokens(&session.model, &[ChatMessage::new("user", "")])?;
-    let sequence = session.sequence(run.threads, session::context(&session.model, run.context)?)?;
+    let sequence = session.sequence(run, session::context(&session.model, run.context)?)?;
     let mut conversation = Conversation { model: &session.model, arguments, sequence, messages: Vec::new() };
     conversation.reset();
     let mut input = Input::open()?;

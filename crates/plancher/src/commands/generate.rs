@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use plancher_engine::{EngineError, FinishReason, Generation, Request};
+use plancher_engine::{EngineError, Executor, FinishReason, Generation, Request};
 use plancher_model::{ChatMessage, Model};
 use serde::Serialize;
 
@@ -79,6 +79,9 @@ struct Output<'a> {
     measured_ms: Option<f64>,
     prompt_tokens_per_s: Option<f64>,
     time_to_first_token_ms: f64,
+    /// What ran the decode steps on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    executor: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<TokenEntry>>,
 }
@@ -97,11 +100,11 @@ struct TokenEntry {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let prompt = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
-    let mut session = Session::open(&arguments.model.model, &arguments.run.placement, arguments.run.cpu_option())?;
+    let mut session = Session::open(&arguments.model.model, &arguments.run.placement, arguments.run.restrictions())?;
     let request = request(arguments, &session.model, prompt)?;
     let context = session::context(&session.model, arguments.run.context)?;
     fits(&session.model, request.prompt.len(), context)?;
-    let mut sequence = session.sequence(arguments.run.threads, context)?;
+    let mut sequence = session.sequence(&arguments.run, context)?;
     let model = session.model;
 
     let answer = answer::produce(&model, &mut sequence, &request, started, !arguments.json)?;
@@ -173,6 +176,7 @@ fn json<'a>(model: &Model, request: &'a Request, answer: &'a Answer) -> Output<'
         measured_ms: report.as_ref().map(|report| report.measured_ms),
         prompt_tokens_per_s: (prompt_seconds > 0.0).then(|| timing.prompt_computed as f64 / prompt_seconds),
         time_to_first_token_ms: 1e3 * answer.first_token,
+        executor: answer.executor.map(Executor::name),
         logprobs: request.logprobs.map(|_| logprobs(model, generation)),
     }
 }

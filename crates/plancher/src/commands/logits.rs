@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use plancher_engine::{Backend, LogitsOf, ReferenceBackend};
+use plancher_engine::{Backend, Executor, LogitsOf, ReferenceBackend};
 
 use crate::failure::{Interrupted, usage};
 use crate::interrupt::Interruptible;
 use crate::output;
-use crate::placement::PlacementOptions;
+use crate::placement::{PlacementOptions, Restrictions};
 use crate::progress::Progress;
 use crate::prompt::{self, Prompt};
 use crate::session::{self, ExecutorKind, Session};
@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let input = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
     let (executor, threads) = (arguments.executor, arguments.threads);
-    let cpu_option = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
-    let mut session = Session::open(&arguments.model, &arguments.placement, cpu_option)?;
+    let cpu = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
+    let mut session = Session::open(&arguments.model, &arguments.placement, Restrictions { cpu, gpu: None })?;
     let model = Arc::clone(&session.model);
     let ids = match input {
         Prompt::Ids(ids) => ids,
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             session.fill_dummy()?;
             Box::new(ReferenceBackend::new(&session.model, ids.len())?)
         }
-        _ => session.backend(threads, ids.len(), 1)?,
+        _ => session.backend(threads, ids.len(), 1, Executor::Graph)?,
     };
 
     let interruptible = Interruptible::begin()?;

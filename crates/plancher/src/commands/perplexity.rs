@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use plancher_engine::{Backend, ReferenceBackend, perplexity};
+use plancher_engine::{Backend, Executor, ReferenceBackend, perplexity};
 use serde::Serialize;
 
 use crate::arguments::{count, parse_ids, worker_count};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
-use crate::placement::PlacementOptions;
+use crate::placement::{PlacementOptions, Restrictions};
 use crate::progress::Progress;
 use crate::session::{self, ExecutorKind, Session};
 use crate::{output, prompt};
@@ -71,8 +71,8 @@ fn window(text: &str) -> Result<usize, String> {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (executor, threads) = (arguments.executor, arguments.threads);
-    let cpu_option = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
-    let mut session = Session::open(&arguments.model, &arguments.placement, cpu_option)?;
+    let cpu = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
+    let mut session = Session::open(&arguments.model, &arguments.placement, Restrictions { cpu, gpu: None })?;
     let model = Arc::clone(&session.model);
     let tokens = match (&arguments.ids_file, &arguments.file) {
         (Some(path), _) => {
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             session.fill_dummy()?;
             Box::new(ReferenceBackend::new(&session.model, arguments.context)?)
         }
-        _ => session.backend(threads, arguments.context, 1)?,
+        _ => session.backend(threads, arguments.context, 1, Executor::Graph)?,
     };
 
     let started = std::time::Instant::now();

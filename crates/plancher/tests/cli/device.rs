@@ -48,6 +48,30 @@ fn what_needs_a_gpu_says_what_is_missing() {
 }
 
 #[test]
+fn an_executor_of_the_gpu_is_refused_where_it_makes_no_sense() {
+    let generate = |more: &[&str], status| run(&[&GENERATE[..], more].concat()).error(status);
+    let bench = |more: &[&str]| run(&[&["bench", "-m", LLAMA, "-p", "0", "-n", "4"][..], more].concat());
+    let messages = [
+        generate(&["--executor", "mega"], 1),
+        generate(&["--executor", "graph", "--device", "auto"], 1),
+        generate(&["--executor", "mega", "--device", "cuda:3"], 1),
+        generate(&["--executor", "mega", "--device", "cpu"], 2),
+        generate(&["--executor", "graph", "--threads", "2"], 2),
+        generate(&["--executor", "warp"], 2),
+        run(&["chat", "-m", LLAMA, "--executor", "mega", "--device", "cpu"]).error(2),
+        bench(&["--executor", "mega,graph"]).error(1),
+        bench(&["--executor", "auto,graph", "--device", "cpu"]).error(2),
+        bench(&["--executor", "graph,mega", "-b", "1,8"]).error(2),
+    ];
+    insta::assert_snapshot!(messages.join("\n"));
+    // On the CPU there is no choice.
+    assert_eq!(run(&[&GENERATE[..], &["--executor", "auto"]].concat()).ok(), run(&GENERATE).ok());
+    let rows = bench(&["--executor", "auto", "-r", "1", "-o", "json"]).json();
+    assert!(rows[0]["executor"].is_null() && rows[0]["ratio"].is_null());
+    assert_eq!(rows[0]["ratio_samples"], serde_json::json!([]));
+}
+
+#[test]
 fn a_configuration_alone_can_be_measured() {
     let configuration = format!("{LLAMA}/config.json");
     let dummy = |arguments: &[&str]| {

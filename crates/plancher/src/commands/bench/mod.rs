@@ -8,16 +8,17 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use plancher_cpu::Executor;
 use plancher_engine::{
-    Backend, BenchCase, CpuBackend, CudaBackend, DecodeReport, DecodeSteps, Sequence, bench, model_shape,
+    Backend, BenchCase, BenchSamples, CpuBackend, CudaBackend, DecodeReport, DecodeSteps, Executor as StepExecutor,
+    Sequence, bench, bench_in_turns, model_shape,
 };
 use plancher_model::Model;
 
 use self::report::{Device, Row};
-use crate::arguments::{DEFAULT_MODEL, List, MOST_WORKERS, count, parse_list};
+use crate::arguments::{self, DEFAULT_MODEL, List, MOST_WORKERS, count, parse_list};
 use crate::failure::usage;
 use crate::interrupt::Interruptible;
 use crate::output;
-use crate::placement::{self, Placement, PlacementOptions};
+use crate::placement::{self, Placement, PlacementOptions, Restrictions};
 use crate::progress::Progress;
 use crate::session::{self, Session};
 
@@ -34,7 +35,8 @@ use crate::session::{self, Session};
 ///
 /// On a GPU a decode test runs all its steps on the device, each on the most likely token of the step before; times are
 /// given by the device's clock and by the host's. `x 8` means 8 sequences decoded together. A test of a prompt and decoding
-/// together goes step by step through the host.
+/// together goes step by step through the host. `--executor mega,graph` measures both in turns, on one copy of the model, and
+/// gives the ratio of their times, pair by pair.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Models: paths, presets, or org/name[@revision]
@@ -63,6 +65,9 @@ pub(crate) struct Arguments {
     threads: Vec<List>,
     #[command(flatten)]
     placement: PlacementOptions,
+    /// What runs the decode steps of one sequence on a GPU; several are measured in turns
+    #[arg(long, value_enum, value_name = "EXECUTOR", value_delimiter = ',', default_value = "auto")]
+    executor: Vec<arguments::StepExecutor>,
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -113,9 +118,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         list => list.into_iter().map(Some).collect(),
     };
-    let cpu_option = threads[0].map(|_| "--threads");
-    let placement = placement::decide(arguments.placement.device, cpu_option)?;
+    let restrictions = Restrictions {
+        cpu: threads[0].map(|_| "--threads"),
+        gpu: arguments.executor.iter().find_map(|executor| executor.gpu_option()),
+    };
     let batch = cases.iter().map(|case| case.batch).max().unwrap_or(1);
+    if batch > 1 && arguments.executor.contains(&arguments::StepExecutor::Mega) {
+        return Err(usage(format!("`--batch` is {batch}, but `--executor mega` decodes one sequence at a time")));
+    }
+    let placement = placement::decide(arguments.placement.device, restrictions)?;
     if placement == Placement::Cpu && batch > 1 {
         return Err(usage(format!("`--batch` is {batch}, but the CPU decodes one sequence at a time")));
     }
@@ -140,7 +151,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 (Sequence::new(Box::new(CpuBackend::new(executor))), workers)
             } else {
                 let room = if is_traced { traced_positions(arguments, &session.model) } else { 0 };
-                let mut backend = session.backend(None, context.max(room).max(2), batch)?;
+                let executor = to_make(&arguments.executor, &cases, is_traced);
+                let mut backend = session.backend(None, context.max(room).max(2), batch, executor)?;
                 if is_traced {
                     trace_gpu(arguments, backend.as_mut(), &session.model)?;
                 }
@@ -150,11 +162,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 if interruptible.is_cancelled() {
                     break 'models;
                 }
-                let row = measure(&session.model, &mut sequence, case, arguments.repetitions, workers, &interruptible)?;
-                if arguments.output == Format::Jsonl {
-                    output::line(&serde_json::to_string(&row)?)?;
+                for row in measure(&session.model, &mut sequence, case, arguments, workers, &interruptible)? {
+                    if arguments.output == Format::Jsonl {
+                        output::line(&serde_json::to_string(&row)?)?;
+                    }
+                    rows.push(row);
                 }
-                rows.push(row);
             }
         }
     }
@@ -216,34 +229,78 @@ fn cases(arguments: &Arguments) -> Vec<BenchCase> {
     cases
 }
 
+/// What a backend must be able to run, for these executors and tests; what is traced is the megakernel.
+fn to_make(executors: &[arguments::StepExecutor], cases: &[BenchCase], is_traced: bool) -> StepExecutor {
+    use arguments::StepExecutor as Asked;
+    let decodes_one = cases.iter().any(|case| case.n_gen > 0 && case.batch == 1);
+    if executors.contains(&Asked::Mega) {
+        StepExecutor::Mega
+    } else if is_traced || (executors.contains(&Asked::Auto) && decodes_one) {
+        StepExecutor::Auto
+    } else {
+        StepExecutor::Graph
+    }
+}
+
+/// A row for each executor; one where there is no choice.
 fn measure(
     model: &Model,
     sequence: &mut Sequence,
     case: BenchCase,
-    repetitions: usize,
+    arguments: &Arguments,
     workers: usize,
     interruptible: &Interruptible,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<Vec<Row>> {
+    let repetitions = arguments.repetitions;
     let mut bar = Progress::count(case.to_string());
-    let before = sequence.telemetry();
-    let samples = bench(sequence, case, repetitions, &mut |done| {
+    let mut progress = |done: usize| {
         bar.set(done as u64, repetitions as u64);
         !interruptible.is_cancelled()
-    })?;
-    let after = sequence.telemetry();
-    if !samples.reproducible {
-        tracing::warn!("{case}: repetitions gave different logits");
-    }
-    let decode = if case.n_prompt == 0 {
-        let steps = DecodeSteps {
-            batch: case.batch,
-            context: case.mean_context().max(1),
-            seconds: samples.seconds_per_step(case),
-        };
-        let storage = sequence.backend().storage();
-        Some(DecodeReport::new(&model_shape(model), storage, steps, samples.ceiling())?)
-    } else {
-        None
     };
-    Ok(Row::new(model, case, workers, &samples, decode, Device::of(sequence.backend(), before, after)))
+    let before = sequence.telemetry();
+    let decodes_one = case.n_gen > 0 && case.batch == 1;
+    let (samples, executors) = if decodes_one && sequence.backend().executor().is_some() {
+        let asked: Vec<StepExecutor> = arguments.executor.iter().map(|&executor| executor.into()).collect();
+        let samples = bench_in_turns(sequence, case, &asked, repetitions, &mut progress)?;
+        let mut names = Vec::new();
+        for executor in asked {
+            sequence.set_executor(executor)?;
+            names.push(sequence.backend().executor());
+        }
+        (samples, names)
+    } else {
+        let of_batch = sequence.backend().executor().filter(|_| case.n_gen > 0).map(|_| StepExecutor::Graph);
+        (vec![bench(sequence, case, repetitions, &mut progress)?], vec![of_batch])
+    };
+    let after = sequence.telemetry();
+    let first = samples.first().cloned().unwrap_or_default();
+    let rows = samples.iter().zip(&executors).enumerate().map(|(index, (samples, &executor))| {
+        if !samples.reproducible {
+            tracing::warn!("{case}: repetitions gave different logits");
+        }
+        let decode = decode_report(model, sequence, case, samples)?;
+        let device = Device::of(sequence.backend(), before, after);
+        let mut row = Row::new(model, case, workers, samples, decode, device, executor);
+        if let (1.., Some(base)) = (index, executors[0]) {
+            row.compare(base, samples.ratios_to(&first));
+        }
+        Ok(row)
+    });
+    rows.collect()
+}
+
+/// A decode test beside its floor.
+fn decode_report(
+    model: &Model,
+    sequence: &Sequence,
+    case: BenchCase,
+    samples: &BenchSamples,
+) -> anyhow::Result<Option<DecodeReport>> {
+    if case.n_prompt > 0 {
+        return Ok(None);
+    }
+    let steps =
+        DecodeSteps { batch: case.batch, context: case.mean_context().max(1), seconds: samples.seconds_per_step(case) };
+    let storage = sequence.backend().storage();
+    Ok(Some(DecodeReport::new(&model_shape(model), storage, steps, samples.ceiling())?))
 }

@@ -1,7 +1,7 @@
 //! A benchmark's rows, and how they are printed.
 
 use plancher_cpu::Machine;
-use plancher_engine::{Backend, BenchCase, BenchSamples, DecodeReport, Telemetry};
+use plancher_engine::{Backend, BenchCase, BenchSamples, DecodeReport, Executor, Telemetry};
 use plancher_model::Model;
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ pub(super) struct Row {
     cpu_info: String,
     gpu_info: Option<String>,
     backends: &'static str,
+    /// What ran the decode steps, where there is a choice.
+    executor: Option<&'static str>,
     model_filename: String,
     model_type: String,
     model_size: u64,
@@ -71,6 +73,12 @@ pub(super) struct Row {
     /// Of each sequence of a batch.
     batch_hashes: Vec<String>,
     reproducible: bool,
+    /// The executor that was measured in turns with this one, before it.
+    ratio_to: Option<&'static str>,
+    /// Median of `ratio_samples`.
+    ratio: Option<f64>,
+    /// Time of each repetition over that of its pair by the other executor.
+    ratio_samples: Vec<f64>,
     gpu_before: Option<Telemetry>,
     gpu_after: Option<Telemetry>,
 }
@@ -83,6 +91,7 @@ impl Row {
         samples: &BenchSamples,
         decode: Option<DecodeReport>,
         device: Device,
+        executor: Option<Executor>,
     ) -> Self {
         let (avg_ts, stddev_ts) = samples.tokens_per_s(case);
         let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
@@ -109,6 +118,7 @@ impl Row {
             cpu_info: Machine::detect().cpu.unwrap_or_default(),
             gpu_info: device.name,
             backends: device.backend,
+            executor: executor.map(Executor::name),
             model_filename: path.display().to_string(),
             model_type: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
             model_size,
@@ -137,9 +147,37 @@ impl Row {
             logits_hash: hashes.first().cloned().unwrap_or_default(),
             batch_hashes: hashes,
             reproducible: samples.reproducible,
+            ratio_to: None,
+            ratio: None,
+            ratio_samples: Vec::new(),
             gpu_before: device.before,
             gpu_after: device.after,
         }
+    }
+
+    /// Adds how its times compare with those of `base`, pair by pair.
+    pub(super) fn compare(&mut self, base: Executor, ratios: Vec<f64>) {
+        let mut sorted = ratios.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        self.ratio = match sorted.len() {
+            0 => None,
+            even if even % 2 == 0 => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+            _ => Some(sorted[middle]),
+        };
+        self.ratio_to = Some(base.name());
+        self.ratio_samples = ratios;
+    }
+
+    /// The comparison in a line.
+    fn comparison(&self) -> Option<String> {
+        let (Some(executor), Some(base), Some(ratio)) = (self.executor, self.ratio_to, self.ratio) else { return None };
+        let (least, most) = (self.ratio_samples.iter()).fold((ratio, ratio), |(a, b), x| (x.min(a), x.max(b)));
+        Some(format!(
+            "{}: {executor} takes {ratio:.3} times as long as {base} (median of {} pairs, {least:.3} to {most:.3})\n",
+            self.test,
+            self.ratio_samples.len(),
+        ))
     }
 }
 
@@ -165,7 +203,7 @@ fn markdown(rows: &[Row]) -> String {
             row.model_type.clone(),
             output::bytes(row.model_size),
             format!("{:.2} M", row.model_n_params as f64 / 1e6),
-            row.backends.to_owned(),
+            row.executor.map_or_else(|| row.backends.to_owned(), |executor| format!("{} {executor}", row.backends)),
             if on_gpu { step(row) } else { row.n_threads.to_string() },
             row.test.clone(),
             format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
@@ -184,7 +222,8 @@ fn markdown(rows: &[Row]) -> String {
     let mut ceilings: Vec<String> = ceilings.collect();
     ceilings.dedup();
     let what = if on_gpu { "memory" } else { "the packed weights" };
-    format!("{table}\nceiling: reading {what} and nothing else, {}\n", ceilings.join(", "))
+    let comparisons: String = rows.iter().filter_map(Row::comparison).collect();
+    format!("{table}\n{comparisons}ceiling: reading {what} and nothing else, {}\n", ceilings.join(", "))
 }
 
 fn csv(rows: &[Row]) -> anyhow::Result<String> {
