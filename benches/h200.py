@@ -7,6 +7,12 @@ are of something right. One command, some minutes, on the machine with the GPU (
 Every piece has its own time-out, and what it found is written at once: one failure does not lose the rest. A piece
 that failed is named at the end and in the exit status. Then `evidence/h200.json` is what was written, and
 `cargo xtask evidence --write` holds it to the rules and brings README's table up to date.
+
+`--only` runs some of the pieces; with `--keep evidence/h200.json` the records of the others stay, as long as the kernels
+that they measured are those in the tree:
+
+    benches/h200.py ... --keep evidence/h200.json --only mega-golden,transformers,mega
+    benches/h200.py ... --keep evidence/h200.json --only smollm2,mega-sanitizer,mega-tests,endurance
 """
 
 import argparse
@@ -17,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from gpu import checks, torch_step
+from gpu import checks, mega, torch_step
 from gpu.evidence import Evidence
 from gpu.weights import PRESETS
 
@@ -58,7 +64,8 @@ def decode(evidence):
     for _ in range(ROUNDS):
         for preset in TITLES:
             batch = ["-b", "1,8"] if preset == "llama-3.1-8b" else []
-            arguments = ["-m", preset, "-p", "0", "-n", str(STEPS), "-d", "32,2048", "-r", str(SAMPLES), *batch]
+            arguments = ["-m", preset, "-p", "0", "-n", str(STEPS), "-d", "32,2048", "-r", str(SAMPLES),
+                         "--executor", "graph", *batch]
             found, said = evidence.bench(arguments)
             evidence.loads.setdefault(preset, []).extend(loading_seconds(said))
             for row in found:
@@ -80,7 +87,7 @@ def decode(evidence):
         title = f"{TITLES[preset]} at context {context}" + (f", batch {batch}" if batch > 1 else "")
         prefix = f"h200/{preset}/bf16/b{batch}/ctx{context}/graph"
         argv = ["plancher", "bench", "-m", preset, "--load-format", "dummy", "--device", "cuda", "-p", "0", "-n",
-                str(STEPS), "-d", str(context), "-b", str(batch)]
+                str(STEPS), "-d", str(context), "-b", str(batch), "--executor", "graph"]
         states = {"before": found[0]["gpu_before"], "after": found[-1]["gpu_after"]}
         common = {"sources": ["decode"], "argv": argv, "check": preset if preset in evidence.checks else "golden"}
         bytes_ = found[0]["bytes_per_token"] * batch
@@ -159,7 +166,7 @@ def start(evidence):
     for name, title, times, bar in (("first", "first ever, kernels compiled", cold, 10.0),
                                     ("later", "kernels from the cache", warm, None)):
         evidence.record(f"h200/llama-3.2-1b/bf16/{name}_process_s", f"Llama-3.2-1B: whole process with 4 tokens, {title}",
-                        "s", times, "golden", ["decode", "prefill"], ["plancher", *command], bar=bar and {"at_most": bar})
+                        "s", times, "golden", ["decode", "prefill", "mega"], ["plancher", *command], bar=bar and {"at_most": bar})
     evidence.say(f"  cold {cold}, warm {warm}")
 
 
@@ -172,6 +179,8 @@ def main():
     parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct.Q4_1.gguf, where it is at hand")
     parser.add_argument("--deadline", type=float, default=340, help="seconds for all of it")
     parser.add_argument("--only", default="", help="pieces to run, separated by commas [default: all]")
+    parser.add_argument("--keep", metavar="FILE", help="records of an earlier run, for what this one does not measure")
+    parser.add_argument("--gpu-tests", metavar="PROGRAM", help="the test program `gpu` of plancher-cuda")
     parser.add_argument("--no-torch", action="store_true", help="do not compare with PyTorch")
     evidence = Evidence(parser.parse_args())
     options = evidence.options
@@ -181,13 +190,14 @@ def main():
         return [piece for piece in pieces if not wanted or piece[0] in wanted]
     evidence.piece("machine", 20, machine)
     # What the figures' checks are comes first, then the figures, then what takes long.
-    evidence.together(60, some([("golden", checks.golden), ("batches", checks.batches),
+    evidence.together(75, some([("golden", checks.golden), ("mega-golden", mega.golden), ("batches", checks.batches),
                                 ("transformers", checks.transformers_1b)]))
-    for name, work, seconds in some([("decode", decode, 130), ("prefill", prefill, 40)]):
+    for name, work, seconds in some([("mega", mega.speed, 150), ("decode", decode, 130), ("prefill", prefill, 40)]):
         evidence.piece(name, seconds, work)
-    evidence.together(110, some([("sanitizer", checks.sanitizer),
+    evidence.together(110, some([("sanitizer", checks.sanitizer), ("mega-sanitizer", mega.sanitizer),
                                  ("smollm2", checks.smollm2 if options.smollm2 else no_model)]))
-    for name, work, seconds in some([("start", start, 50)]):
+    for name, work, seconds in some([("mega-tests", mega.gpu_tests, 110), ("endurance", mega.endurance, 150),
+                                     ("start", start, 50)]):
         evidence.piece(name, seconds, work)
     for line in evidence.notes + evidence.failures:
         print(line)

@@ -18,8 +18,12 @@ KERNELS = ROOT / "crates/plancher-cuda/kernels"
 SOURCES = {
     "decode": ["weights.cu", "embed.cu", "matvec*", "attention_decode.cu", "sample.cu"],
     "prefill": ["weights.cu", "prefill.cu", "attention_prefill.cu", "matmul*"],
+    "mega": ["weights.cu", "mega*"],
     "ceiling": ["bandwidth.cu"],
 }
+
+#: Checks that a record of an earlier run may vouch for, where that run's kernels are still those of today.
+CHECKS_OF = {"golden": "h200/golden/relative_error", "mega-golden": "h200/golden/mega/relative_error"}
 
 
 def kernels(*kinds):
@@ -28,6 +32,12 @@ def kernels(*kinds):
     names = dict.fromkeys(path.name for pattern in patterns for path in sorted(KERNELS.glob(pattern)))
     return [{"source": f"crates/plancher-cuda/kernels/{name}",
              "source_sha256": hashlib.sha256((KERNELS / name).read_bytes()).hexdigest()} for name in names]
+
+
+def is_unchanged(kernel):
+    """Whether a record's kernel is the one in the tree."""
+    path = ROOT / kernel["source"]
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == kernel["source_sha256"]
 
 
 class OutOfTime(BaseException):
@@ -41,6 +51,19 @@ class Evidence:
         self.options, self.records, self.checks = options, [], {}
         self.notes, self.failures = [], []
         self.started, self.machine, self.loads = time.monotonic(), {}, {}
+        self.kept = self.keep(options.keep) if options.keep else []
+
+    def keep(self, path):
+        """Records of an earlier run whose kernels have not changed; the others are noted."""
+        records, kept = json.loads(pathlib.Path(path).read_text(encoding="utf-8")), []
+        for record in records:
+            if all(is_unchanged(kernel) for kernel in record["kernels"]):
+                kept.append(record)
+            else:
+                self.notes.append(f"not kept, a kernel has changed since: {record['name']}")
+        by_name = {record["name"]: record for record in kept}
+        self.checks.update({check: by_name[name]["check"] for check, name in CHECKS_OF.items() if name in by_name})
+        return kept
 
     def say(self, text):
         print(f"[{time.monotonic() - self.started:6.1f} s] {text}", file=sys.stderr, flush=True)
@@ -118,8 +141,10 @@ class Evidence:
         self.records.append(record)
 
     def write(self):
-        """Writes what there is: also when a later piece ends the process."""
-        text = json.dumps(self.records, indent=1, allow_nan=False)
+        """Writes what there is, and what is kept of an earlier run: also when a later piece ends the process."""
+        measured = {record["name"] for record in self.records}
+        records = [record for record in self.kept if record["name"] not in measured] + self.records
+        text = json.dumps(records, indent=1, allow_nan=False)
         if str(ROOT) in text:
             raise RuntimeError("a path of this machine got into the records")
         pathlib.Path(self.options.out).write_text(text + "\n", encoding="utf-8")
