@@ -9,6 +9,18 @@
 #define LAYERS_AT (INSTRUCTIONS_AT + INSTRUCTIONS * 16)
 #define TABLE_AT (LAYERS_AT + LAYERS * 24)
 #define RESIDUAL_AT (TABLE_AT + TABLE_PAGES * 4)
+#define SAMPLING_AT 256 // in the counters: the scratch of sampling
+
+// The next token by `sampling`'s settings, from all workers' logits; by the consumers. Not inlined: what it needs must not
+// weigh on the loop over instructions.
+static __device__ __noinline__ u32 draw(const mega_parameters& p, const mega_shared& shared, char* memory, u32 step, u32 instruction) {
+    // The partial sums' room is free: they have become logits.
+    mega_sample_workspace* workspace = (mega_sample_workspace*)(memory + STAGES * STAGE_BYTES);
+    return mega_sample<3>(
+        workspace, (u8*)p.counters + SAMPLING_AT, (mega_sampling*)p.sampling, (const float*)p.logits, shared.own[HEAD].x,
+        shared.own[HEAD].y,
+        [&](u32 spins) { return (spins & 255) == 0 && give_up(p, spins, WAIT_SAMPLING, step, instruction, 0); });
+}
 
 static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, char* memory, const uint4* instructions,
                                                const mega_layer* layers, const u32* table, int warp, int lane, u64* trace) {
@@ -17,9 +29,6 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
                   (float*)(memory + STAGES * STAGE_BYTES), warp, lane, {0, 0, 0}, {0, 0}, 0};
     u32 position = *(const u32*)p.positions, token = *(const u32*)p.tokens;
     const float* norms = (const float*)p.norms;
-#if MEGA_SAMPLING
-    u64 random = ((const mega_sampling*)p.sampling)->random;
-#endif
 #pragma unroll 1
     for (u32 step = 0;; ++step, ++position) {
         u32* copy = copy_of(p, step);
@@ -74,10 +83,8 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
         }
         if (p.mode == 2) {
             block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
-#if MEGA_SAMPLING
-            token = MEGA_SAMPLE_CALL;
+            token = draw(p, shared, memory, step, c.here.instruction);
             if (warp == 0 && lane == 0) store_shared(&shared.token, token);
-#endif
             block_barrier<4, (CONSUMERS + 1) * 32>();
         }
         block_barrier<1, (CONSUMERS + 1) * 32>();
@@ -85,9 +92,6 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
         if (load_shared(&shared.finished) != 0) break;
     }
     if (warp == 0 && lane == 0) store_shared(&shared.in_flight, 0u); // the producer may go
-#if MEGA_SAMPLING
-    if (p.mode == 2 && blockIdx.x == 0 && warp == 0 && lane == 0) ((mega_sampling*)p.sampling)->random = random;
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_constant__ mega_parameters p) {

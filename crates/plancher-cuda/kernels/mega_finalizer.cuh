@@ -315,7 +315,7 @@ static __device__ __forceinline__ bool asked_to_stop(finalizer& f, const u32* co
 // Tells the host of a token; by one thread of worker 0.
 static __device__ __forceinline__ void tell(finalizer& f, u32 token, u32 number) {
     mega_sampling* state = (mega_sampling*)f.p.sampling;
-    if (token < VOCAB) {
+    if (token < VOCAB && f.p.mode != 2) { // else the owner of its logit has
         u32* seen = (u32*)state->seen;
         seen[token / 32] |= 1u << token % 32;
     }

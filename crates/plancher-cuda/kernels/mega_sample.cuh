@@ -10,16 +10,14 @@
 //   without a list: each worker's share of the mass                          1, or 2 with a penalty
 // So 1 meeting for the penalty alone, 2 for a temperature, 3 for usual values of top-k and top-p.
 //
-// Use, by the 256 threads with the lowest numbers of every one of the WORKERS blocks, `threadIdx.x` below 256:
-//   once a launch, by one thread, before a barrier of the 256:   mega_sample_start(&state, settings)
-//   after each token's logits:   token = mega_sample<BARRIER>(&state, &workspace, scratch, settings, logits,
-//                                                             first, count, give_up)
-// `state` (48 bytes, kept from token to token) and `workspace` lie in shared memory. `first` and `count` are the block's
-// own rows of the head, none at all allowed, those of a later worker behind those of an earlier one; the block's threads
-// have written these logits before a barrier that the 256 have passed. `give_up(spins)` says whether to stop waiting.
+// Use, after each token's logits, by the consumers (the 256 threads with the lowest numbers) of every one of the WORKERS:
+//   token = mega_sample<BARRIER>(workspace, scratch, settings, logits, first, count, give_up)
+// `workspace` lies in shared memory that is free meanwhile. `first` and `count` are the worker's own rows of the head, none
+// at all allowed, those of a later worker behind those of an earlier one; the worker has written these logits before a
+// barrier that the 256 have passed. `give_up(spins)` says whether to stop waiting; BARRIER is the barrier of the 256.
 // The result is a token, MEGA_SAMPLE_NONE where no logit is a finite number, or MEGA_SAMPLE_STOPPED where it gave up.
-// The token is then in the bitmap `seen`, and `settings->random` is up to date; `chosen`, the ring, the token and the
-// position are the caller's. On return shared memory other than `state` may be used for something else by any of the 256.
+// The token is then in the bitmap of those that occurred, and `settings->random` is up to date; `chosen`, the ring, the
+// token and the position are the caller's. A later token's logits may be written when all workers have this one.
 // `scratch`: 128 + 3 * (10256 + 16 * WORKERS) bytes of global memory, aligned to 16, zeroed by the host before each launch.
 //
 // Options: VOCAB, WORKERS.
@@ -27,36 +25,7 @@
 #define MEGA_SAMPLE_NONE 0xffffffffu
 #define MEGA_SAMPLE_STOPPED 0xfffffffeu
 
-// One sequence's settings and state, as the host writes them: the same as in `sample.cu`.
-struct sampling {
-    u64 random;     // state of the generator
-    u64 ring;       // the host's view of u64 [ring_size]: sequence number from 1 << 32 | token
-    u64 seen;       // bitmap of the tokens that occurred
-    u32 chosen;     // tokens chosen so far
-    u32 ring_size;
-    u32 top_k;      // 0: all
-    float temperature; // 0: the most likely token
-    float top_p;
-    float min_p;
-    float penalty;
-    u32 padding;
-};
-
-// What a worker keeps in shared memory from token to token.
-struct mega_sample_state {
-    u64 random;
-    u32* seen;
-    u32 meetings; // of all workers so far
-    u32 stopped;  // the wait for one was given up
-    u32 top_k;
-    float inverse_temperature;
-    float top_p;
-    float log_min_p; // minus infinity: all
-    float penalty;
-    u32 padding;
-};
-
-namespace mega_sampling {
+namespace mega_choice {
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
@@ -109,22 +78,35 @@ struct shortlist {
     u32 token[LISTED];
 };
 
-} // namespace mega_sampling
+// The settings, and how far this token is.
+struct request {
+    u64 random;
+    u32* seen;
+    u32 meetings; // of all workers so far, since the launch began
+    u32 stopped;  // the wait for one was given up
+    u32 top_k;
+    float inverse_temperature;
+    float top_p;
+    float log_min_p; // minus infinity: all
+    float penalty;
+};
 
-// Scratch of a token, in shared memory.
+} // namespace mega_choice
+
+// What a worker needs for a token, in shared memory.
 struct mega_sample_workspace {
+    mega_choice::request request;
     union {
-        mega_sampling::histogram histogram;
-        mega_sampling::shortlist list;
+        mega_choice::histogram histogram;
+        mega_choice::shortlist list;
     };
-    mega_sampling::place found;
-    u64 warps[mega_sampling::WARPS];
+    mega_choice::place found;
+    u64 warps[mega_choice::WARPS];
     u32 token;
 };
-static_assert(sizeof(mega_sample_state) == 48 && sizeof(mega_sample_workspace) <= 8192, "as promised");
-#define MEGA_SAMPLE_SCRATCH_BYTES (128 + 3 * sizeof(mega_sampling::meeting))
+static_assert(sizeof(mega_sample_workspace) <= 8192, "the room for partial sums");
 
-namespace mega_sampling {
+namespace mega_choice {
 
 // Barrier `BARRIER` of the block, for the 256 threads.
 template <int BARRIER>
@@ -181,8 +163,8 @@ static __device__ __forceinline__ u64 next_random(u64* state) {
 // The choice of one token. A member that returns false gave up waiting.
 template <int BARRIER, typename GiveUp>
 struct chooser {
-    mega_sample_state* state;
     mega_sample_workspace* work;
+    request* state;
     u8* scratch;
     const float* logits;
     int first, count; // this worker's rows
@@ -526,36 +508,37 @@ struct chooser {
     }
 };
 
-} // namespace mega_sampling
-
-// Reads the settings; by one thread.
-static __device__ void mega_sample_start(mega_sample_state* state, const sampling* settings) {
-    state->random = settings->random;
-    state->seen = (u32*)settings->seen;
-    state->meetings = 0;
-    state->stopped = 0;
-    state->top_k = settings->top_k;
-    state->inverse_temperature = 1.0f / settings->temperature;
-    state->top_p = settings->top_p;
-    state->log_min_p = settings->min_p > 0.0f ? logf(settings->min_p) : minus_infinity();
-    state->penalty = settings->penalty;
-}
+} // namespace mega_choice
 
 template <int BARRIER, typename GiveUp>
-static __device__ u32 mega_sample(
-    mega_sample_state* state, mega_sample_workspace* workspace, u8* scratch, sampling* settings, const float* logits,
-    int first, int count, GiveUp give_up) {
+static __device__ __forceinline__ u32 mega_sample(
+    mega_sample_workspace* workspace, u8* scratch, mega_sampling* settings, const float* logits, int first, int count,
+    GiveUp give_up) {
+    mega_choice::request* state = &workspace->request;
+    if (threadIdx.x == 0) {
+        // Others may have come to the next meeting, but not all.
+        u32 arrived = load_fresh((const u32*)scratch);
+        state->random = load_fresh(&settings->random);
+        state->seen = (u32*)settings->seen;
+        state->meetings = arrived / WORKERS;
+        state->stopped = 0;
+        state->top_k = settings->top_k;
+        state->inverse_temperature = 1.0f / settings->temperature;
+        state->top_p = settings->top_p;
+        state->log_min_p = settings->min_p > 0.0f ? logf(settings->min_p) : minus_infinity();
+        state->penalty = settings->penalty;
+    }
+    mega_choice::meet_in_block<BARRIER>();
     u64 random = state->random;
-    mega_sampling::chooser<BARRIER, GiveUp> chooser = {state, workspace, scratch, logits, first, count, give_up};
+    mega_choice::chooser<BARRIER, GiveUp> chooser = {workspace, state, scratch, logits, first, count, give_up};
     if (!chooser.choose(&random)) return MEGA_SAMPLE_STOPPED;
-    // All threads have read the state.
-    mega_sampling::meet_in_block<BARRIER>();
     u32 token = chooser.token;
     if (threadIdx.x == 0) {
-        state->random = random;
         if (blockIdx.x == 0) settings->random = random;
         // Whoever reads this bit from now on is choosing the next token.
         if ((u32)(token - first) < (u32)count) atomicOr(state->seen + token / 32, 1u << token % 32);
     }
+    // Then the workspace is free.
+    mega_choice::meet_in_block<BARRIER>();
     return token;
 }

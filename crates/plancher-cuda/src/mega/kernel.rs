@@ -27,6 +27,7 @@ pub(crate) static MEGA: Family = Family {
             "mega_product.cuh",
             "mega_attention.cuh",
             "mega_finalizer.cuh",
+            "mega_sample.cuh",
             "mega.cu"
         ),
     },
