@@ -8,6 +8,7 @@
 )]
 
 pub mod golden;
+pub mod gpu;
 
 use std::collections::HashMap;
 use std::io::Write as _;

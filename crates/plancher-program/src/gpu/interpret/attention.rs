@@ -1,8 +1,10 @@
 //! Attention of one unit over one split: each consumer attends to its pages, which come through the ring; the newest row
 //! comes from the step itself. The finalizer merges what the consumers found.
 
+use std::ops::Range;
+
 use super::consumer::Consumer;
-use super::element::split;
+use super::element::split as split_element;
 use super::machine::{Key, Seat, Wait};
 use super::producer::{page_bytes, page_stages};
 use super::worker::Chunk;
@@ -11,23 +13,17 @@ use crate::math::{rms_norm_in_place, rotate};
 
 /// A query head and what it has seen so far.
 struct Head {
-    high: Vec<f32>,
-    low: Vec<f32>,
+    query: Vec<f32>,
     maximum: f32,
     sum: f32,
-    out: Vec<f32>,
+    /// With the high and with the low parts of the weights.
+    out: Vec<[f32; 2]>,
 }
 
-/// A page's `(32, head_dim)` keys and values.
+/// `(32, head_dim)` each.
 struct Page {
     keys: Vec<f32>,
     values: Vec<f32>,
-}
-
-/// The key and the value of the step.
-struct Newest {
-    key: Vec<u16>,
-    value: Vec<u16>,
 }
 
 pub(super) async fn consume(consumer: &mut Consumer<'_>, step: usize, instruction: &Instruction) {
@@ -38,49 +34,45 @@ pub(super) async fn consume(consumer: &mut Consumer<'_>, step: usize, instructio
     if split >= attention.active_splits(position) {
         return;
     }
+    // The newest position goes to another consumer than the rest of its page.
     let newest_page = position / PAGE;
+    let has_newest = attention.split_of_page(newest_page) == split && (newest_page + 4) % CONSUMERS == seat.warp;
     let is_mine = |page: usize| attention.warp_of_page(page) == seat.warp;
-    let has_newest = attention.split_of_page(newest_page) == split && is_mine(newest_page);
     let stages = page_stages(&seat, instruction, position);
     let mut heads = Vec::new();
     if has_newest || stages.iter().flatten().any(|&page| is_mine(page)) {
         heads = queries(&seat, step, instruction).await;
     }
-    let newest = if has_newest { Some(newest(&seat, step, instruction).await) } else { None };
-
-    let first = model.window_start(layer, position);
-    let head_dim = model.plan.shape.head_dim;
-    let mut attend = |page: usize, bytes: &[u8]| {
-        let mut content = Page::new(bytes, |bits| model.element(bits));
-        if let Some(newest) = newest.as_ref().filter(|_| page == newest_page) {
-            let at = position % PAGE * head_dim..(position % PAGE + 1) * head_dim;
-            let row = |row: &[u16]| row.iter().map(|&bits| model.element(bits)).collect::<Vec<_>>();
-            content.keys[at.clone()].copy_from_slice(&row(&newest.key));
-            content.values[at].copy_from_slice(&row(&newest.value));
-        }
-        let rows = first.saturating_sub(page * PAGE)..(position + 1 - page * PAGE).min(PAGE);
-        // To base 2.
-        let scale = model.config.layers[layer].attention_scale * std::f32::consts::LOG2_E;
+    // To base 2.
+    let scale = model.config.layers[layer].attention_scale * std::f32::consts::LOG2_E;
+    if has_newest {
+        let (key, value) = newest(&seat, step, instruction).await;
         for head in &mut heads {
-            attend_page(head, &content, rows.clone(), scale, |x| super::element::split(model.plan.target.element, x));
+            head.maximum = dot(&head.query, &key) * scale;
+            head.sum = 1.0;
+            head.out = value.iter().map(|&value| [value, 0.0]).collect();
         }
-    };
+    }
+    let first = model.window_start(layer, position);
     for pages in stages {
         seat.wait(Wait::Landed(consumer.stage)).await;
         seat.own().with_stage(consumer.stage, |stage| {
-            for (page, bytes) in pages.iter().zip(stage.chunks_exact(page_bytes(head_dim))) {
-                if is_mine(*page) {
-                    attend(*page, bytes);
+            let contents = stage.chunks_exact(page_bytes(model.plan.shape.head_dim));
+            for (&page, bytes) in pages.iter().zip(contents).filter(|(page, _)| is_mine(**page)) {
+                let content = Page::new(bytes, |bits| model.element(bits));
+                let rows = first.saturating_sub(page * PAGE)..(position - page * PAGE).min(PAGE);
+                for head in &mut heads {
+                    head.attend(&content, rows.clone(), scale, |x| split_element(model.plan.target.element, x));
                 }
             }
         });
         consumer.release().await;
     }
-    if has_newest && position.is_multiple_of(PAGE) {
-        attend(newest_page, &vec![0; page_bytes(head_dim)]);
-    }
-    let values = heads.into_iter().flat_map(|head| [head.maximum, head.sum].into_iter().chain(head.out)).collect();
-    consumer.deliver(Chunk { values, squares: 0.0 }).await;
+    let state = |head: Head| {
+        let out = head.out.into_iter().map(|[high, low]| high + low);
+        [head.maximum, head.sum].into_iter().chain(out).collect::<Vec<_>>()
+    };
+    consumer.deliver(Chunk { values: heads.into_iter().flat_map(state).collect(), squares: 0.0 }).await;
 }
 
 /// The prepared query heads of a unit.
@@ -92,15 +84,14 @@ async fn queries(seat: &Seat<'_>, step: usize, instruction: &Instruction) -> Vec
     for head in model.plan.attention.heads(instruction.first as usize) {
         let bits = seat.read(slot, head * head_dim, head_dim).await;
         let norm = model.vectors.layers[layer].query_norm.as_deref();
-        let query = prepare(seat, layer, step, &bits, norm);
-        let (high, low) = query.into_iter().map(|x| split(model.plan.target.element, x)).unzip();
-        heads.push(Head { high, low, maximum: f32::NEG_INFINITY, sum: 0.0, out: vec![0.0; head_dim] });
+        let query = prepare(seat, layer, step, &bits, norm).into_iter().map(|bits| model.element(bits)).collect();
+        heads.push(Head { query, maximum: f32::NEG_INFINITY, sum: 0.0, out: vec![[0.0; 2]; head_dim] });
     }
     heads
 }
 
 /// The step's own key and value; the first unit of their head appends them.
-async fn newest(seat: &Seat<'_>, step: usize, instruction: &Instruction) -> Newest {
+async fn newest(seat: &Seat<'_>, step: usize, instruction: &Instruction) -> (Vec<f32>, Vec<f32>) {
     let (machine, model) = (seat.machine, seat.machine.model);
     let (layer, shape) = (usize::from(instruction.layer), &model.plan.shape);
     let unit = instruction.first as usize;
@@ -110,17 +101,17 @@ async fn newest(seat: &Seat<'_>, step: usize, instruction: &Instruction) -> Newe
     let key = seat.read(slot, first, shape.head_dim).await;
     let value = seat.read(slot, first + shape.kv_rows(), shape.head_dim).await;
     let key = prepare(seat, layer, step, &key, model.vectors.layers[layer].key_norm.as_deref());
-    let key: Vec<_> = key.into_iter().map(|x| model.round(x)).collect();
     if model.plan.attention.heads(unit).start == kv_head * shape.group() {
         machine.cache.borrow_mut().append(layer, kv_head, machine.task.position + step, &key, &value);
         machine.notify(Key::Cache);
         seat.turn().await;
     }
-    Newest { key, value }
+    let values = |row: Vec<u16>| row.into_iter().map(|bits| model.element(bits)).collect();
+    (values(key), values(value))
 }
 
-/// Norm and rotary embedding of a head, where the layer has them.
-fn prepare(seat: &Seat<'_>, layer: usize, step: usize, bits: &[u16], norm: Option<&[f32]>) -> Vec<f32> {
+/// Norm and rotary embedding of a head, where the layer has them: elements again.
+fn prepare(seat: &Seat<'_>, layer: usize, step: usize, bits: &[u16], norm: Option<&[f32]>) -> Vec<u16> {
     let model = seat.machine.model;
     let mut head: Vec<f32> = bits.iter().map(|&bits| model.element(bits)).collect();
     if let Some(norm) = norm {
@@ -129,7 +120,7 @@ fn prepare(seat: &Seat<'_>, layer: usize, step: usize, bits: &[u16], norm: Optio
     if let Some(rope) = model.config.layers[layer].rope {
         rotate(&mut head, &model.config.ropes[rope], seat.machine.task.position + step);
     }
-    head
+    head.into_iter().map(|x| model.round(x)).collect()
 }
 
 impl Page {
@@ -142,59 +133,58 @@ impl Page {
     }
 }
 
-/// Takes the rows of a page into a running softmax.
-fn attend_page(
-    head: &mut Head,
-    page: &Page,
-    rows: std::ops::Range<usize>,
-    scale: f32,
-    split: impl Fn(f32) -> (f32, f32),
-) {
-    let head_dim = head.high.len();
-    let row = |all: &[f32], row: usize| all[row * head_dim..(row + 1) * head_dim].to_vec();
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32;
-    let scores = rows.clone().map(|r| {
-        let key = row(&page.keys, r);
-        (dot(&head.high, &key) + dot(&head.low, &key)) * scale
-    });
-    let scores: Vec<f32> = scores.collect();
-    let maximum = scores.iter().copied().fold(head.maximum, f32::max);
-    let correction = (head.maximum - maximum).exp2();
-    head.maximum = maximum;
-    head.sum *= correction;
-    let weights: Vec<f32> = scores.iter().map(|score| (score - maximum).exp2()).collect();
-    head.sum += weights.iter().sum::<f32>();
-    let mut sums = vec![[0.0f64; 2]; head_dim];
-    for (r, &weight) in rows.zip(&weights) {
-        let (high, low) = split(weight);
-        for (sums, value) in sums.iter_mut().zip(row(&page.values, r)) {
-            sums[0] += f64::from(high) * f64::from(value);
-            sums[1] += f64::from(low) * f64::from(value);
+/// As the tensor cores add: exact products, one rounding at the end.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
+}
+
+impl Head {
+    /// Takes the rows of a page into the running softmax. `split`: into a high and a low element.
+    fn attend(&mut self, page: &Page, rows: Range<usize>, scale: f32, split: impl Fn(f32) -> (f32, f32)) {
+        if rows.is_empty() {
+            return;
         }
-    }
-    for (out, sums) in head.out.iter_mut().zip(sums) {
-        *out = *out * correction + (sums[0] as f32 + sums[1] as f32);
+        let head_dim = self.query.len();
+        let row_of = |row: usize| row * head_dim..(row + 1) * head_dim;
+        let scores = rows.clone().map(|row| dot(&self.query, &page.keys[row_of(row)]) * scale);
+        let scores: Vec<f32> = scores.collect();
+        let maximum = scores.iter().copied().fold(self.maximum, f32::max);
+        let correction = (self.maximum - maximum).exp2();
+        let weights: Vec<f32> = scores.iter().map(|score| (score - maximum).exp2()).collect();
+        self.maximum = maximum;
+        self.sum = self.sum * correction + weights.iter().sum::<f32>();
+        let mut sums: Vec<_> = self.out.iter().map(|out| out.map(|x| f64::from(x * correction))).collect();
+        for (row, &weight) in rows.zip(&weights) {
+            let (high, low) = split(weight);
+            for (sums, value) in sums.iter_mut().zip(&page.values[row_of(row)]) {
+                sums[0] += f64::from(high) * f64::from(*value);
+                sums[1] += f64::from(low) * f64::from(*value);
+            }
+        }
+        self.out = sums.into_iter().map(|sums| sums.map(|sum| sum as f32)).collect();
     }
 }
 
 /// What all consumers together have found for one head: its maximum, its sum and its output, divided by the sum.
 pub(super) fn merge(chunks: &[Chunk; CONSUMERS], head: usize, head_dim: usize) -> (f32, f32, Vec<f32>) {
+    let (mut maximum, mut sum, mut out) = (f32::NEG_INFINITY, 0.0, vec![0.0; head_dim]);
     let parts = chunks.iter().filter(|chunk| !chunk.values.is_empty());
-    let parts = parts.map(|chunk| &chunk.values[head * (head_dim + 2)..(head + 1) * (head_dim + 2)]);
-    let maximum = parts.clone().map(|part| part[0]).fold(f32::NEG_INFINITY, f32::max);
-    let (mut sum, mut out) = (0.0, vec![0.0; head_dim]);
-    for part in parts.filter(|part| part[0] > f32::NEG_INFINITY) {
-        let factor = (part[0] - maximum).exp2();
-        sum += factor * part[1];
+    for part in parts.map(|chunk| &chunk.values[head * (head_dim + 2)..(head + 1) * (head_dim + 2)]) {
+        if part[0] == f32::NEG_INFINITY {
+            continue;
+        }
+        let larger = part[0].max(maximum);
+        let (before, weight) = ((maximum - larger).exp2(), (part[0] - larger).exp2());
+        maximum = larger;
+        sum = sum * before + part[1] * weight;
         for (out, value) in out.iter_mut().zip(&part[2..]) {
-            *out += factor * value;
+            *out = *out * before + value * weight;
         }
     }
     // A window may leave a split without positions.
-    if sum > 0.0 {
-        for value in &mut out {
-            *value /= sum;
-        }
+    let factor = if maximum == f32::NEG_INFINITY { 0.0 } else { 1.0 / sum };
+    for value in &mut out {
+        *value *= factor;
     }
     (maximum, sum, out)
 }

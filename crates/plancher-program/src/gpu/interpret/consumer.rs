@@ -2,7 +2,7 @@
 //! tensor cores' fragments, and attends to its pages.
 
 use super::attention;
-use super::element::split;
+use super::element::{clamp, split};
 use super::machine::{Seat, Wait};
 use super::model::Tile;
 use super::worker::Chunk;
@@ -89,18 +89,20 @@ impl Consumer<'_> {
         let (columns, share) = self.columns(model.config.hidden_size);
         let x = self.residual(step, edge).await;
         let norm = &model.vectors.norm(edge / 2, edge % 2 == 1)[columns];
-        let scaled = x.iter().zip(norm).map(|(x, norm)| x * RESIDUAL_SCALE * norm);
-        let (mut high, mut low): (Vec<_>, Vec<_>) = scaled.map(|x| split(model.plan.target.element, x)).unzip();
+        let element = model.plan.target.element;
+        let normed = x.iter().zip(norm).map(|(x, norm)| split(element, clamp(element, x * norm)));
+        let (mut high, mut low): (Vec<_>, Vec<_>) = normed.unzip();
         high.resize(share, 0.0);
         low.resize(share, 0.0);
         Input { high, low, squares: x.iter().map(|x| x * x).sum() }
     }
 
-    /// This consumer's columns of the residual stream after `edge` branches.
+    /// This consumer's columns of the residual stream after `edge` branches, times [`RESIDUAL_SCALE`].
     async fn residual(&mut self, step: usize, edge: usize) -> Vec<f32> {
         let model = self.seat.machine.model;
         let (columns, _) = self.columns(model.config.hidden_size);
-        let embedded = columns.clone().map(|column| model.embedding(self.seat.own().token.get(), column));
+        let embedded =
+            columns.clone().map(|column| model.embedding(self.seat.own().token.get(), column) * RESIDUAL_SCALE);
         if !model.plan.shape.post_norms {
             if edge == 0 {
                 return embedded.collect();
@@ -118,25 +120,24 @@ impl Consumer<'_> {
             own.leave_squares(self.seat.warp, branch.iter().map(|x| x * x).sum());
             self.seat.notify();
             self.seat.wait(Wait::Squares(self.branches)).await;
-            let mean = own.squares(self.branches) / model.config.hidden_size as f32;
+            let factor = model.inverse_rms(own.squares(self.branches));
             self.branches += 1;
-            let factor = 1.0 / (mean + model.config.norm_eps).sqrt();
             let norm = model.vectors.post_norm(self.taken_up / 2, self.taken_up % 2 == 1);
             let norm = norm.map(|norm| &norm[columns.clone()]).unwrap_or_default();
             for ((x, branch), norm) in self.residual.iter_mut().zip(&branch).zip(norm) {
-                *x += branch * factor * norm;
+                *x += branch * factor * norm * RESIDUAL_SCALE;
             }
         }
         self.residual.clone()
     }
 
-    /// This consumer's columns of what the owners of rows published after branch `edge`.
+    /// This consumer's columns of what the owners of rows published after branch `edge`, as they did.
     async fn published(&self, step: usize, edge: usize) -> Vec<f32> {
         let machine = self.seat.machine;
         let slot = if edge % 2 == 1 { Slot::FeedForward } else { Slot::Attention };
         let (columns, _) = self.columns(machine.model.config.hidden_size);
         let bits = self.seat.read(machine.slot(step, edge / 2, slot), columns.start, columns.len()).await;
-        bits.into_iter().map(|bits| super::element::value(Element::F16, bits) / RESIDUAL_SCALE).collect()
+        bits.into_iter().map(|bits| super::element::value(Element::F16, bits)).collect()
     }
 
     async fn multiply(&mut self, instruction: &Instruction, input: &Input) {
@@ -206,11 +207,12 @@ fn multiply_stage(element: Element, bytes: &[u8], tile: &Tile, stage: usize, inp
     }
 }
 
-/// A consumer's sums of the rows of a tile: over accumulators, then high and low, then the halves of a half tile.
+/// A consumer's sums of the rows of a tile: over accumulators, then the halves of a half tile, then high and low.
 fn tile_sums(sums: &Accumulators, tile: &Tile) -> Vec<f32> {
-    let row = |row: usize| {
-        let of = |part: usize| (sums[0][row][part] + sums[1][row][part]) + (sums[2][row][part] + sums[3][row][part]);
-        of(0) + of(1)
-    };
-    if tile.half { (0..8).map(|r| row(r) + row(r + 8)).collect() } else { (0..TILE_ROWS).map(row).collect() }
+    let of =
+        |row: usize, part: usize| (sums[0][row][part] + sums[1][row][part]) + (sums[2][row][part] + sums[3][row][part]);
+    if tile.half {
+        return (0..8).map(|row| (of(row, 0) + of(row + 8, 0)) + (of(row, 1) + of(row + 8, 1))).collect();
+    }
+    (0..TILE_ROWS).map(|row| of(row, 0) + of(row, 1)).collect()
 }

@@ -35,7 +35,7 @@ pub(super) fn split(element: Element, x: f32) -> (f32, f32) {
     (high, value(element, round(element, x - high)))
 }
 
-/// What gated products are held to, so that f16 does not overflow.
+/// Holds what is about to be rounded to the range of elements.
 pub(super) fn clamp(element: Element, x: f32) -> f32 {
     match element {
         Element::Bf16 => x,

@@ -7,13 +7,15 @@ use super::consumer::RESIDUAL_SCALE;
 use super::element::{clamp, ordered_bits, pack, round};
 use super::machine::{Key, Seat, Wait};
 use super::model::Tile;
-use super::worker::Chunk;
+use super::worker::{Chunk, add_up};
 use crate::gpu::{CONSUMERS, Element, Instruction, Operation, Product, Slot};
 use crate::math::activate;
 use plancher_model::{FeedForward, LayerTensor, TensorKey};
 
 /// What is chosen where no logit is finite.
 const NO_TOKEN: u32 = u32::MAX;
+/// Splits that are combined at once.
+const MOST_SPLITS: usize = 16;
 
 struct Finalizer<'a> {
     seat: Seat<'a>,
@@ -22,8 +24,8 @@ struct Finalizer<'a> {
     chunk: usize,
     first_row: usize,
     residual: Vec<f32>,
-    /// Whether all workers are known to be done with the step before.
-    may_clear: bool,
+    /// Whether the step before has been cleared.
+    cleared: bool,
     /// The best candidate of this worker's rows of the head; 0 for none.
     best: u64,
 }
@@ -32,17 +34,28 @@ pub(super) async fn run(seat: Seat<'_>) {
     let task = &seat.machine.task;
     let mut token = task.token;
     let mut finalizer =
-        Finalizer { seat, step: 0, chunk: 0, first_row: 0, residual: Vec::new(), may_clear: true, best: 0 };
+        Finalizer { seat, step: 0, chunk: 0, first_row: 0, residual: Vec::new(), cleared: false, best: 0 };
     for step in 0..task.steps {
         let own = seat.own();
         own.token.set(token);
         own.begun.set(step + 1);
         seat.notify();
         finalizer.step = step;
-        finalizer.may_clear = step == 0;
+        finalizer.cleared = false;
         finalizer.best = 0;
+        let stop = seat.worker == 0 && {
+            let tokens = seat.machine.tokens.borrow().clone();
+            (task.stop.borrow_mut())(&tokens)
+        };
         for (index, instruction) in seat.machine.model.lists[seat.worker].iter().enumerate() {
             seat.at(step, index);
+            if matches!(instruction.operation, Operation::Head | Operation::End) && !finalizer.cleared {
+                finalizer.cleared = true;
+                if seat.worker == 0 {
+                    seat.publish(seat.machine.stop_word(step), u32::from(stop)).await;
+                }
+                finalizer.clear_before().await;
+            }
             finalizer.perform(token, instruction).await;
         }
         if !task.chooses {
@@ -92,17 +105,15 @@ impl Finalizer<'_> {
     async fn tile(&mut self, instruction: &Instruction, tile: &Tile, chunks: &[Chunk; CONSUMERS]) {
         let model = self.seat.machine.model;
         let layer = usize::from(instruction.layer);
-        let squares: f32 = chunks.iter().map(|chunk| chunk.squares).sum();
-        let mean = squares / model.config.hidden_size as f32;
-        let factor = 1.0 / (RESIDUAL_SCALE * (mean + model.config.norm_eps).sqrt());
-        let sum = |row: usize| chunks.iter().map(|chunk| chunk.values[row]).fold(0.0, |sum, value| sum + value);
+        let factor = model.inverse_rms(add_up(std::array::from_fn(|consumer| chunks[consumer].squares)));
+        let sum = |row: usize| add_up(std::array::from_fn(|consumer| chunks[consumer].values[row]));
         let rows = tile.first..tile.first + tile.rows;
         let values = rows.clone().map(|row| row - tile.first);
         match instruction.operation {
             Operation::QueryKeyValue => {
                 let values =
                     values.map(|row| model.round(sum(row) * factor + self.bias(instruction, tile.first + row)));
-                self.exchange(layer, Slot::QueryKeyValue, tile.first, &values.collect::<Vec<_>>()).await;
+                self.publish(layer, Slot::QueryKeyValue, tile.first, &values.collect::<Vec<_>>()).await;
             }
             Operation::GateUp => {
                 let FeedForward::Dense { activation, size } = model.config.layers[layer].feed_forward else { return };
@@ -111,7 +122,7 @@ impl Finalizer<'_> {
                     let up = sum(row + 8) * factor + self.bias(instruction, size + tile.first + row);
                     model.round(clamp(model.plan.target.element, activate(activation, gate) * up))
                 });
-                self.exchange(layer, Slot::Gated, tile.first, &gated.collect::<Vec<_>>()).await;
+                self.publish(layer, Slot::Gated, tile.first, &gated.collect::<Vec<_>>()).await;
             }
             Operation::Output | Operation::Down => {
                 let branch = values.map(|row| sum(row) + self.bias(instruction, tile.first + row)).collect::<Vec<_>>();
@@ -121,9 +132,9 @@ impl Finalizer<'_> {
                 let published: &[f32] = if model.plan.shape.post_norms { &branch } else { own };
                 let bits: Vec<_> = published.iter().map(|x| round(Element::F16, x * RESIDUAL_SCALE)).collect();
                 if instruction.operation == Operation::Output {
-                    self.exchange(layer, Slot::FeedForward, tile.first, &bits).await;
+                    self.publish(layer, Slot::FeedForward, tile.first, &bits).await;
                 } else {
-                    self.exchange(layer + 1, Slot::Attention, tile.first, &bits).await;
+                    self.publish(layer + 1, Slot::Attention, tile.first, &bits).await;
                 }
             }
             _ => {
@@ -161,12 +172,7 @@ impl Finalizer<'_> {
         0.0
     }
 
-    /// Publishes elements of a slot from `first` on, and clears what the step before published of them.
-    async fn exchange(&mut self, layer: usize, slot: Slot, first: usize, elements: &[u16]) {
-        self.publish(layer, slot, first, elements).await;
-        self.clear(layer, slot, first, elements.len()).await;
-    }
-
+    /// Publishes elements of a slot from `first` on.
     async fn publish(&self, layer: usize, slot: Slot, first: usize, elements: &[u16]) {
         let start = self.seat.machine.slot(self.step, layer, slot) + first / 2;
         for (word, pair) in elements.chunks_exact(2).enumerate() {
@@ -174,66 +180,80 @@ impl Finalizer<'_> {
         }
     }
 
-    async fn clear(&mut self, layer: usize, slot: Slot, first: usize, elements: usize) {
-        if let Some(before) = self.step.checked_sub(1) {
-            self.wait_to_clear().await;
-            let start = self.seat.machine.slot(before, layer, slot) + first / 2;
-            for word in start..start + elements / 2 {
-                self.seat.clear(word).await;
-            }
+    /// Clears what workers published in the step before where this one has rows now, once all are done with that step.
+    async fn clear_before(&self) {
+        let (seat, machine) = (self.seat, self.seat.machine);
+        let Some(before) = self.step.checked_sub(1) else { return };
+        seat.wait(Wait::Arrivals(machine.workers.len() * self.step)).await;
+        let shape = &machine.model.plan.shape;
+        let active = self.active_splits(before);
+        for instruction in &machine.model.lists[seat.worker] {
+            let layer = usize::from(instruction.layer);
+            let rows = (instruction.first as usize, instruction.count as usize);
+            let (slot, (first, count)) = match instruction.operation {
+                Operation::QueryKeyValue => (machine.slot(before, layer, Slot::QueryKeyValue), rows),
+                // Whoever wrote them.
+                Operation::Combine => (machine.slot(before, layer, Slot::Attended), rows),
+                Operation::Output => (machine.slot(before, layer, Slot::FeedForward), rows),
+                Operation::GateUp => (machine.slot(before, layer, Slot::Gated), rows),
+                Operation::Down => (machine.slot(before, layer + 1, Slot::Attention), rows),
+                Operation::Attend if active > 1 && rows.1 < active => {
+                    let heads = machine.model.plan.attention.heads(rows.0);
+                    let row = rows.1 * shape.n_heads + heads.start;
+                    // A word each is as much as two elements.
+                    let sums = machine.slot(before, layer, Slot::PartialSums);
+                    self.clear(sums, 4 * row, 4 * heads.len()).await;
+                    let outputs = machine.slot(before, layer, Slot::PartialOutputs);
+                    (outputs, (row * shape.head_dim, heads.len() * shape.head_dim))
+                }
+                _ => continue,
+            };
+            self.clear(slot, first, count).await;
+            seat.turn().await;
+        }
+        seat.clear_wide(machine.candidate(before, seat.worker)).await;
+        if seat.worker == 0 {
+            seat.clear(machine.stop_word(before)).await;
         }
     }
 
-    /// All workers must be done with the step before.
-    async fn wait_to_clear(&mut self) {
-        if !self.may_clear {
-            let workers = self.seat.machine.workers.len();
-            self.seat.wait(Wait::Arrivals(workers * self.step)).await;
-            self.may_clear = true;
+    async fn clear(&self, slot: usize, first: usize, elements: usize) {
+        let start = slot + first / 2;
+        for word in start..start + elements / 2 {
+            self.seat.clear(word).await;
         }
     }
 
-    /// How many splits are active in this step, and were in the step before.
-    fn active_splits(&self) -> (usize, usize) {
-        let (attention, position) = (&self.seat.machine.model.plan.attention, self.seat.machine.task.position);
-        let active = |step: usize| attention.active_splits(position + step);
-        (active(self.step), self.step.checked_sub(1).map_or(0, active))
+    /// How many splits are active in a step.
+    fn active_splits(&self, step: usize) -> usize {
+        self.seat.machine.model.plan.attention.active_splits(self.seat.machine.task.position + step)
     }
 
     async fn attend(&mut self, instruction: &Instruction) {
         let model = self.seat.machine.model;
         let (shape, layer) = (&model.plan.shape, usize::from(instruction.layer));
         let split = instruction.count as usize;
-        let heads = model.plan.attention.heads(instruction.first as usize);
-        let (active, before) = self.active_splits();
-        if split < active {
-            let chunks = self.take().await;
-            for (number, head) in heads.clone().enumerate() {
-                let (maximum, sum, out) = merge(&chunks, number, shape.head_dim);
-                let elements: Vec<_> = out.into_iter().map(|x| model.round(x)).collect();
-                if active == 1 {
-                    self.publish(layer, Slot::Attended, head * shape.head_dim, &elements).await;
-                    continue;
-                }
-                let row = split * shape.n_heads + head;
-                self.publish(layer, Slot::PartialOutputs, row * shape.head_dim, &elements).await;
-                let words = self.seat.machine.slot(self.step, layer, Slot::PartialSums) + 2 * row;
-                for (word, x) in [maximum, sum].into_iter().enumerate() {
-                    let x = if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x };
-                    self.seat.publish(words + word, x.to_bits()).await;
-                }
+        let active = self.active_splits(self.step);
+        if split >= active {
+            return;
+        }
+        let chunks = self.take().await;
+        for (number, head) in model.plan.attention.heads(instruction.first as usize).enumerate() {
+            let (maximum, sum, out) = merge(&chunks, number, shape.head_dim);
+            let elements: Vec<_> = out.into_iter().map(|x| model.round(x)).collect();
+            if active == 1 {
+                self.publish(layer, Slot::Attended, head * shape.head_dim, &elements).await;
+                continue;
             }
-            self.seat.turn().await;
+            let row = split * shape.n_heads + head;
+            self.publish(layer, Slot::PartialOutputs, row * shape.head_dim, &elements).await;
+            let words = self.seat.machine.slot(self.step, layer, Slot::PartialSums) + 2 * row;
+            for (word, x) in [maximum, sum].into_iter().enumerate() {
+                let x = if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x };
+                self.seat.publish(words + word, x.to_bits()).await;
+            }
         }
-        if before == 1 && split == 0 {
-            self.clear(layer, Slot::Attended, heads.start * shape.head_dim, heads.len() * shape.head_dim).await;
-        } else if before > 1 && split < before {
-            let row = split * shape.n_heads + heads.start;
-            let elements = heads.len() * shape.head_dim;
-            self.clear(layer, Slot::PartialOutputs, row * shape.head_dim, elements).await;
-            // A word each is as much as two elements.
-            self.clear(layer, Slot::PartialSums, 4 * row, 4 * heads.len()).await;
-        }
+        self.seat.turn().await;
     }
 
     /// The worker's share of the attention outputs from those of all active splits.
@@ -241,60 +261,54 @@ impl Finalizer<'_> {
         let (machine, model) = (self.seat.machine, self.seat.machine.model);
         let (shape, layer) = (&model.plan.shape, usize::from(instruction.layer));
         let (first, count) = (instruction.first as usize, instruction.count as usize);
-        let (active, before) = self.active_splits();
-        if active > 1 {
-            let outputs = machine.slot(self.step, layer, Slot::PartialOutputs);
-            let sums = machine.slot(self.step, layer, Slot::PartialSums);
-            // Heads are whole eights of outputs.
-            for at in (first..first + count).step_by(8) {
-                let head = at / shape.head_dim;
-                let mut parts = Vec::new();
-                for split in 0..active {
-                    let row = split * shape.n_heads + head;
-                    for word in 2 * row..2 * row + 2 {
-                        self.seat.wait(Wait::Word(sums + word)).await;
-                    }
-                    let state = |word: usize| f32::from_bits(machine.word(sums + 2 * row + word));
-                    let elements = self.seat.read(outputs, split * shape.query_rows() + at, 8).await;
-                    parts.push((state(0), state(1), elements));
+        let active = self.active_splits(self.step);
+        if active == 1 {
+            return;
+        }
+        let outputs = machine.slot(self.step, layer, Slot::PartialOutputs);
+        let sums = machine.slot(self.step, layer, Slot::PartialSums);
+        // Heads are whole eights of outputs.
+        for at in (first..first + count).step_by(8) {
+            let head = at / shape.head_dim;
+            let mut states = [(f32::NEG_INFINITY, 0.0); MOST_SPLITS];
+            let mut parts = [[0.0; 9]; MOST_SPLITS];
+            for split in 0..active {
+                let words = sums + 2 * (split * shape.n_heads + head);
+                for word in words..words + 2 {
+                    self.seat.wait(Wait::Word(word)).await;
                 }
-                let maximum = parts.iter().map(|part| part.0).fold(f32::NEG_INFINITY, f32::max);
-                let (mut sum, mut out) = (0.0, [0.0; 8]);
-                for (own, part_sum, elements) in &parts {
-                    let weight = (own - maximum).exp2() * part_sum;
-                    sum += weight;
-                    for (out, &bits) in out.iter_mut().zip(elements) {
-                        *out += weight * model.element(bits);
-                    }
+                states[split] = (f32::from_bits(machine.word(words)), f32::from_bits(machine.word(words + 1)));
+                let elements = self.seat.read(outputs, split * shape.query_rows() + at, 8).await;
+                for (part, bits) in parts[split].iter_mut().zip(elements) {
+                    *part = model.element(bits);
                 }
-                let elements = out.map(|x| model.round(x / sum));
-                self.publish(layer, Slot::Attended, at, &elements).await;
             }
-            self.seat.turn().await;
+            let maximum = states.iter().map(|state| state.0).fold(f32::NEG_INFINITY, f32::max);
+            for (part, (own, sum)) in parts.iter_mut().zip(states) {
+                let weight = if own == f32::NEG_INFINITY { 0.0 } else { sum * (own - maximum).exp2() };
+                part[8] = 1.0;
+                *part = part.map(|x| x * weight);
+            }
+            // In halves, as lanes add.
+            for half in [8, 4, 2, 1] {
+                let (low, high) = parts.split_at_mut(half);
+                for (low, high) in low.iter_mut().zip(high) {
+                    for (low, high) in low.iter_mut().zip(high) {
+                        *low += *high;
+                    }
+                }
+            }
+            let factor = 1.0 / parts[0][8];
+            let elements: Vec<_> = parts[0][..8].iter().map(|x| model.round(x * factor)).collect();
+            self.publish(layer, Slot::Attended, at, &elements).await;
         }
-        if before > 1 {
-            self.clear(layer, Slot::Attended, first, count).await;
-        }
+        self.seat.turn().await;
     }
 
     /// The next token, as every worker finds it, and whether the run ends with it.
-    async fn choose(&mut self) -> (u32, bool) {
+    async fn choose(&self) -> (u32, bool) {
         let (seat, machine) = (self.seat, self.seat.machine);
-        let own = machine.candidate(self.step, seat.worker);
-        seat.publish_wide(own, self.best).await;
-        let stop = machine.stop_word(self.step);
-        if seat.worker == 0 {
-            let tokens = machine.tokens.borrow().clone();
-            let asked = (machine.task.stop.borrow_mut())(&tokens);
-            seat.publish(stop, u32::from(asked)).await;
-        }
-        if let Some(before) = self.step.checked_sub(1) {
-            self.wait_to_clear().await;
-            seat.clear_wide(machine.candidate(before, seat.worker)).await;
-            if seat.worker == 0 {
-                seat.clear(machine.stop_word(before)).await;
-            }
-        }
+        seat.publish_wide(machine.candidate(self.step, seat.worker), self.best).await;
         seat.turn().await;
         let mut best = 0;
         for worker in 0..machine.workers.len() {
@@ -302,6 +316,7 @@ impl Finalizer<'_> {
             seat.wait(Wait::Word(word + 1)).await;
             best = best.max(u64::from(machine.word(word + 1)) << 32 | u64::from(machine.word(word)));
         }
+        let stop = machine.stop_word(self.step);
         seat.wait(Wait::Word(stop)).await;
         let bits = (best >> 32) as u32;
         // Infinities have the ordered bits 0xff800000 and 0x007fffff.

@@ -3,6 +3,7 @@
 
 use plancher_model::{ModelConfig, TensorKey, Weights};
 
+use super::consumer::RESIDUAL_SCALE;
 use super::element::{round, value};
 use super::{Fault, Image, image};
 use crate::gpu::{Instruction, Operation, Plan, STAGE_BYTES};
@@ -65,6 +66,12 @@ impl<'a> Model<'a> {
     pub(super) fn embedding(&self, token: u32, column: usize) -> f32 {
         let row = (token as usize).min(self.config.vocab_size - 1);
         self.element(self.embedding[row * self.config.hidden_size + column]) * self.config.embedding_scale
+    }
+
+    /// 1 / rms of the residual stream, from the sum of squares of what is published of it: for values of that scale.
+    pub(super) fn inverse_rms(&self, squares: f32) -> f32 {
+        let epsilon = self.config.norm_eps * (RESIDUAL_SCALE * RESIDUAL_SCALE);
+        1.0 / (squares / self.config.hidden_size as f32 + epsilon).sqrt()
     }
 
     /// The tiles of an instruction, in order; none if it multiplies nothing.

@@ -12,6 +12,11 @@ pub(super) struct Chunk {
     pub(super) squares: f32,
 }
 
+/// Adds what all consumers have, in pairs, pairs of pairs and so on.
+pub(super) fn add_up(x: [f32; CONSUMERS]) -> f32 {
+    ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]))
+}
+
 pub(super) struct Worker {
     ring: Vec<RefCell<Vec<u8>>>,
     /// The stage that lies in each place of the ring, once it has landed.
@@ -89,8 +94,8 @@ impl Worker {
         self.squared[consumer].set(edge + 1);
     }
 
-    /// The sums of squares of all consumers, added in their order.
+    /// The sum of squares of a branch over all consumers.
     pub(super) fn squares(&self, edge: usize) -> f32 {
-        self.squares.borrow()[edge % 2].iter().sum()
+        add_up(self.squares.borrow()[edge % 2])
     }
 }
