@@ -1,12 +1,15 @@
 //! What a plan for the persistent kernel promises whatever the model and the device: every weight in one stream once,
-//! every row with one owner, sizes that agree, and a line that says why where there is no plan.
+//! every row with one owner, sizes that agree, and a line that says why where there is no plan; and what its program
+//! computes.
 
 #[path = "../common/mod.rs"]
 mod common;
+mod interpret;
 mod packing;
 mod plan;
 mod refusal;
 mod summary;
+mod tampered;
 
 use common::Recipe;
 use plancher_model::ModelConfig;

@@ -1,11 +1,9 @@
 //! The packed GPU program, run by the interpreter: it computes what transformers and the reference compute, and
 //! the same bits whoever runs when.
 
-mod common;
-
-use common::golden::{Golden, PROMPTS, largest, models, open, relative_error, root};
-use common::gpu::{append, interpreter, plan, target};
-use common::{Random, Recipe};
+use crate::common::golden::{Golden, PROMPTS, largest, models, open, relative_error, root};
+use crate::common::gpu::{append, interpreter, plan, target};
+use crate::common::{Random, Recipe};
 use plancher_model::{Activation, Model, RopeLayout};
 use plancher_program::Reference;
 use plancher_program::gpu::{Element, Interpreter, LEAST_STAGES, STAGE_BYTES, Schedule, Target};

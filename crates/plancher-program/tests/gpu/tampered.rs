@@ -1,11 +1,9 @@
 //! A GPU program that has been tampered with does not pass for a whole one: the interpreter refuses it, says who waits for
 //! what, or computes something else.
 
-mod common;
-
-use common::Recipe;
-use common::golden::relative_error;
-use common::gpu::{plan, target};
+use crate::common::Recipe;
+use crate::common::golden::relative_error;
+use crate::common::gpu::{plan, target};
 use plancher_program::Reference;
 use plancher_program::gpu::{Element, Fault, Image, Interpreter, Operation, Plan, STAGE_BYTES, Schedule};
 
