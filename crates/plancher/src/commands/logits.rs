@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use plancher_engine::{Backend, Executor, LogitsOf, ReferenceBackend};
 
+use crate::arguments::StepExecutor;
 use crate::failure::{Interrupted, usage};
 use crate::interrupt::Interruptible;
 use crate::output;
@@ -40,6 +41,10 @@ pub(crate) struct Arguments {
     /// What computes them on the CPU [default: program]
     #[arg(long, value_enum)]
     executor: Option<ExecutorKind>,
+    /// Take one step for each position, as `generate` does, instead of computing them together; on a GPU by this executor
+    /// [default: auto]
+    #[arg(long, value_enum, value_name = "EXECUTOR", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    decode: Option<StepExecutor>,
     /// Worker threads of the program executor [default: one per physical core]
     #[arg(short, long, value_name = "N", value_parser = crate::arguments::worker_count, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -52,7 +57,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let input = Prompt::read(arguments.prompt.as_deref(), arguments.ids.as_deref())?;
     let (executor, threads) = (arguments.executor, arguments.threads);
     let cpu = executor.map(|_| "--executor").or(threads.map(|_| "--threads"));
-    let mut session = Session::open(&arguments.model, &arguments.placement, Restrictions { cpu, gpu: None })?;
+    let gpu = match arguments.decode {
+        None | Some(StepExecutor::Auto) => None,
+        Some(StepExecutor::Graph) => Some("--decode=graph"),
+        Some(StepExecutor::Mega) => Some("--decode=mega"),
+    };
+    let mut session = Session::open(&arguments.model, &arguments.placement, Restrictions { cpu, gpu })?;
     let model = Arc::clone(&session.model);
     let ids = match input {
         Prompt::Ids(ids) => ids,
@@ -71,15 +81,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             session.fill_dummy()?;
             Box::new(ReferenceBackend::new(&session.model, ids.len())?)
         }
-        _ => session.backend(threads, ids.len(), 1, Executor::Graph)?,
+        _ => session.backend(threads, ids.len(), 1, arguments.decode.map_or(Executor::Graph, Executor::from))?,
     };
 
     let interruptible = Interruptible::begin()?;
     let mut writer = Writer::create(&arguments.out, &ids, vocab_size)?;
     let mut progress = Progress::count("logits");
     let mut done = 0;
-    for slice in ids.chunks(SLICE) {
-        writer.write(backend.prefill(slice, LogitsOf::All, &mut |_| true).map_err(|error| anyhow::anyhow!(error))?)?;
+    let together = if arguments.decode.is_some() { 1 } else { SLICE };
+    for slice in ids.chunks(together) {
+        let logits = match slice {
+            &[token] if arguments.decode.is_some() => backend.decode(token),
+            _ => backend.prefill(slice, LogitsOf::All, &mut |_| true),
+        };
+        writer.write(logits.map_err(|error| anyhow::anyhow!(error))?)?;
         if interruptible.is_cancelled() {
             return Err(Interrupted.into());
         }

@@ -33,6 +33,8 @@ fn what_needs_a_gpu_says_what_is_missing() {
         on_gpu(&["perplexity", LLAMA, "--ids-file", "Cargo.toml"], 1),
         on_gpu(&[&GENERATE[..], &["--threads", "2"]].concat(), 2),
         on_gpu(&[&logits[..], &["--executor", "reference"]].concat(), 2),
+        run(&[&logits[..], &["--decode=mega"]].concat()).error(1),
+        run(&[&logits[..], &["--decode=graph", "--device", "cpu"]].concat()).error(2),
         on_gpu(&["bench", "-m", LLAMA, "--trace", out.as_str()], 1),
         run(&["bench", "-m", LLAMA, "--trace", "layer.svg"]).error(2),
         run(&["bench", "-m", LLAMA, "--trace", out.as_str(), "--trace-table", "t.json", "--device", "cpu"]).error(2),

@@ -38,12 +38,16 @@ fn relative_error(got: &[f64], want: &[f64]) -> f64 {
 fn both_executors_write_the_golden_logits() {
     let golden = read(&root().join(LLAMA).join("golden.safetensors"));
     let directory = tempfile::tempdir().expect("a directory");
-    for (executor, tolerance) in [("reference", 1e-5), ("program", 1e-2)] {
+    for (executor, decode, tolerance) in
+        [("reference", None, 1e-5), ("program", None, 1e-2), ("program", Some("--decode"), 1e-2)]
+    {
         for prompt in 0..3 {
-            let out = directory.path().join(format!("{executor}.{prompt}"));
+            let out = directory.path().join(format!("{executor}{}.{prompt}", decode.unwrap_or_default()));
             let prompt_ids = &golden[&format!("prompt.{prompt}")];
             let path = out.to_str().expect("UTF-8");
-            run(&["logits", LLAMA, "--ids", &ids(prompt_ids), "--out", path, "--executor", executor]).ok();
+            let (prompt_ids_text, more) = (ids(prompt_ids), decode.as_slice());
+            let command = ["logits", "--ids", &prompt_ids_text, "--out", path, "--executor", executor];
+            run(&[&command, more, &[LLAMA]].concat()).ok();
             let got = read(&out);
             assert_eq!(&got["ids"], prompt_ids);
             let error = relative_error(&got["logits"], &golden[&format!("logits.{prompt}")]);
@@ -51,7 +55,7 @@ fn both_executors_write_the_golden_logits() {
         }
     }
     // Nothing but the results is left.
-    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 6);
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 9);
 }
 
 #[test]
