@@ -105,8 +105,22 @@ impl Decoder {
         }
         let device = Event::record(&self.device)?.milliseconds_since(&first)? / 1e3;
         self.finish()?;
+        let wall = wall.elapsed().as_secs_f64();
+        self.took(steps)?;
+        Ok(StepTimes { device, wall })
+    }
+
+    /// Takes note of `steps` steps of the first sequence, if the megakernel took them all.
+    fn took(&mut self, steps: usize) -> Result<()> {
+        let position = self.buffers.positions.download_range(0, 1)?[0] as usize;
+        let taken = position.saturating_sub(self.positions[0]);
+        if taken != steps {
+            return Err(CudaError::Unsupported(format!(
+                "the megakernel ended after {taken} of {steps} tokens: no logit was a finite number"
+            )));
+        }
         self.advance(1, steps);
-        Ok(StepTimes { device, wall: wall.elapsed().as_secs_f64() })
+        Ok(())
     }
 
     /// Appends `steps` tokens to the first sequence as [`Self::run`] does, by a megakernel that leaves a trace of the last
@@ -125,7 +139,7 @@ impl Decoder {
         // SAFETY: as for `launch`.
         unsafe { mega.launch_traced(&mut self.loader, steps)? };
         self.finish()?;
-        self.advance(1, steps);
+        self.took(steps)?;
         self.mega.as_ref().ok_or_else(no_mega)?.trace(last)
     }
 

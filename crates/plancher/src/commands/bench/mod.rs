@@ -134,6 +134,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if placement == Placement::Cpu && of_gpu {
         return Err(usage("pictures and `--trace-table` are of a GPU's trace, and this one is of the CPU"));
     }
+    let only_graph = arguments.executor.iter().all(|&executor| executor == arguments::StepExecutor::Graph);
+    if placement != Placement::Cpu && !arguments.trace.is_empty() && only_graph {
+        return Err(usage("`--trace` is of the megakernel, which `--executor graph` does not run"));
+    }
     let interruptible = Interruptible::begin()?;
     let mut rows = Vec::new();
     'models: for (model_index, argument) in arguments.model.iter().enumerate() {
