@@ -12,7 +12,7 @@ that failed is named at the end and in the exit status. Then `evidence/h200.json
 that they measured are those in the tree:
 
     benches/h200.py ... --keep evidence/h200.json --only mega-golden,transformers,mega
-    benches/h200.py ... --keep evidence/h200.json --only smollm2,mega-sanitizer,mega-tests,endurance
+    benches/h200.py ... --keep evidence/h200.json --only mega-sanitizer,mega-tests,endurance,smollm2
 """
 
 import argparse
@@ -194,10 +194,10 @@ def main():
                                 ("transformers", checks.transformers_1b)]))
     for name, work, seconds in some([("mega", mega.speed, 150), ("decode", decode, 130), ("prefill", prefill, 40)]):
         evidence.piece(name, seconds, work)
-    evidence.together(110, some([("sanitizer", checks.sanitizer), ("mega-sanitizer", mega.sanitizer),
+    evidence.together(170, some([("sanitizer", checks.sanitizer), ("mega-sanitizer", mega.sanitizer),
+                                 ("mega-tests", mega.gpu_tests), ("endurance", mega.endurance),
                                  ("smollm2", checks.smollm2 if options.smollm2 else no_model)]))
-    for name, work, seconds in some([("mega-tests", mega.gpu_tests, 110), ("endurance", mega.endurance, 150),
-                                     ("start", start, 50)]):
+    for name, work, seconds in some([("start", start, 50)]):
         evidence.piece(name, seconds, work)
     for line in evidence.notes + evidence.failures:
         print(line)
