@@ -18,6 +18,7 @@ mod stream;
 mod structure;
 
 pub use error::{CheckError, Place};
+pub(crate) use order::ends;
 
 use crate::{Program, TileLayout};
 

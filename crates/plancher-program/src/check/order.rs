@@ -85,7 +85,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn ends(program: &Program) -> Result<(), CheckError> {
+/// Whether every wait is met. Looks at nothing but waits and signals.
+pub(crate) fn ends(program: &Program) -> Result<(), CheckError> {
     let mut run = Run::new(program);
     while let Some(worker) = run.ready.pop() {
         while run.step(worker) {}

@@ -12,6 +12,7 @@
 //! there yet"), so an instruction waits for the words of the slot that it reads.
 
 mod attention;
+mod check;
 mod error;
 mod estimate;
 mod exchange;
@@ -27,6 +28,7 @@ mod summary;
 mod target;
 
 pub use attention::{Attention, PAGE, SPLIT_PAGES, Unit};
+pub use check::{CheckError, Place, Use, check};
 pub use error::PlanError;
 pub use estimate::{Estimate, H200_STREAM, ProductEstimate, Span};
 pub use exchange::{COPIES, Exchange, SENTINEL, Slot};

@@ -2,6 +2,7 @@
 //! every row with one owner, sizes that agree, and a line that says why where there is no plan; and what its program
 //! computes.
 
+mod check;
 #[path = "../common/mod.rs"]
 mod common;
 mod interpret;
