@@ -22,13 +22,36 @@ static __device__ __noinline__ u32 draw(const mega_parameters& p, const mega_sha
         [&](u32 spins) { return (spins & 255) == 0 && give_up(p, spins, WAIT_SAMPLING, step, instruction, 0); });
 }
 
-static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, char* memory, const uint4* instructions,
+static __device__ __forceinline__ u64 first_rope_of(const mega_layer* layers) {
+#pragma unroll 1
+    for (int i = 0; i < LAYERS; ++i)
+        if (layers[i].rope != 0) return layers[i].rope;
+    return 0;
+}
+
+// A step's rows of the rotary tables; by one warp.
+static __device__ __forceinline__ void load_rotation(mega_shared& shared, const mega_layer* layers, u64 first, u32 position, u32 step, int lane) {
+#if ROTARY_PAIRS > 0
+    u64 second = first;
+#pragma unroll 1
+    for (int i = 0; i < LAYERS; ++i)
+        if (layers[i].rope != 0 && layers[i].rope != first) second = layers[i].rope;
+#pragma unroll 1
+    for (int i = lane; i < ROTARY_PAIRS; i += 32) {
+        if (first != 0) shared.rotation[step & 1][0][i] = __ldg((const float2*)first + (size_t)position * ROTARY_PAIRS + i);
+        if (second != first) shared.rotation[step & 1][1][i] = __ldg((const float2*)second + (size_t)position * ROTARY_PAIRS + i);
+    }
+#endif
+}
+
+static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, u32 base, char* memory, const uint4* instructions,
                                                const mega_layer* layers, const u32* table, int warp, int lane, u64* trace) {
-    char* region = memory + REGIONS_AT + warp * REGION_BYTES;
-    consumer c = {p, shared, shared_address(memory) + warp * (STAGE_BYTES / CONSUMERS), shared_address(region), region,
-                  (float*)(memory + STAGES * STAGE_BYTES), warp, lane, {0, 0, 0}, {0, 0}, 0};
+    const u32 ring = kept_address(memory), barriers = FIELD(base, full);
+    consumer c = {p, base, ring + REGIONS_AT + warp * REGION_BYTES, ring + STAGES * STAGE_BYTES + warp * 128 * 4, warp, lane,
+                  {barriers, ring + warp * (STAGE_BYTES / CONSUMERS) + lane * 16, 0, barriers + STAGES * 8}, {0, 0}, 0};
     u32 position = *(const u32*)p.positions, token = *(const u32*)p.tokens;
     const float* norms = (const float*)p.norms;
+    const u64 first_rope = first_rope_of(layers);
 #pragma unroll 1
     for (u32 step = 0;; ++step, ++position) {
         u32* copy = copy_of(p, step);
@@ -40,7 +63,8 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
             if (operation == END) break;
             if (operation == EMBED || operation == COMBINE) continue;
             c.here.instruction = pc;
-            if (warp == 0 && lane == 0) store_shared(&shared.in_flight, operation == QKV || operation == ATTEND || operation == OUTPUT ? IN_FLIGHT_SHORT : IN_FLIGHT_LONG);
+            // From the end of one feed-forward part to the input of the next, hops are short apart: little may be in their way.
+            if (warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), operation == DOWN || operation == HEAD || (operation == ATTEND && position >= 4096) ? IN_FLIGHT_LONG : IN_FLIGHT_SHORT);
 #if TRACE
             u64* record = trace + ((size_t)blockIdx.x * INSTRUCTIONS + pc) * 8;
             const bool traced = step + 1 == p.steps && warp == 0 && lane == 0;
@@ -48,15 +72,21 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
             c.waited = c.polls = 0;
 #endif
             if (operation == ATTEND) {
-                attend(c, instruction, layers[layer], table, position, copy);
 #if TRACE
-                if (traced) record[1] = record[2] = global_time(), record[3] = c.waited, record[6] = c.polls;
+                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, layers, table, first_rope, position, traced ? record : nullptr);
+                if (traced) record[2] = global_time();
+#else
+                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, layers, table, first_rope, position, nullptr);
 #endif
                 continue;
             }
             const u32* slots = copy + layer * LAYER_WORDS;
             int columns = SLICE(HIDDEN_P);
             bool normed = true;
+            float squares = 0.0f;
+            uint4 weights[4];
+            wait_sums(c);
+            fetch_stage(c, weights);
             if (operation == OUTPUT) {
                 plain_input<QUERY_ROWS>(c, slots + ATTENDED);
                 columns = SLICE(QUERY_P);
@@ -66,17 +96,25 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
                 columns = SLICE(FEED_FORWARD_P);
                 normed = false;
             } else if (operation == QKV && layer == 0) {
-                normed_input<true>(c, (const element*)p.embedding + (size_t)token * p.embedding_stride, norms);
+                squares = normed_input<true>(c, (const element*)p.embedding + (size_t)token * p.embedding_stride, norms);
             } else {
                 const u32* source = slots + (operation == GATE_UP ? X_FEED_FORWARD : X_ATTENTION);
-                normed_input<false>(c, source, norms + (layer * 2 + (operation == GATE_UP)) * HIDDEN_P);
+                squares = normed_input<false>(c, source, norms + (layer * 2 + (operation == GATE_UP)) * HIDDEN_P);
             }
 #if TRACE
             if (traced) record[1] = global_time();
 #endif
+            if (operation == GATE_UP && warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), IN_FLIGHT_LONG);
+            if (operation == HEAD) {
+                // What was appended in this step can be copied from now on.
+                fence_copies();
+                __syncwarp();
+                if (lane == 0) store_shared_release(&shared.appended[warp], step + 1);
+                if (warp == CONSUMERS - 1 && step + 1 < p.steps) load_rotation(shared, layers, first_rope, position + 1, step + 1, lane);
+            }
             bool half;
             const int tiles = tiles_of(operation, instruction.z, &half);
-            multiply(c, tiles, half, columns, normed);
+            multiply(c, weights, tiles, half, columns, normed, squares);
 #if TRACE
             if (traced) record[2] = global_time(), record[3] = c.waited, record[6] = c.polls;
 #endif
@@ -97,7 +135,10 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_constant__ mega_parameters p) {
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(16) mega_shared shared;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    // Kept in registers: reading them anew takes longer.
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    asm volatile("" : "+r"(warp), "+r"(lane));
+    const u32 base = kept_address(&shared);
     uint4* instructions = (uint4*)(memory + INSTRUCTIONS_AT);
     mega_layer* layers = (mega_layer*)(memory + LAYERS_AT);
     u32* table = (u32*)(memory + TABLE_AT);
@@ -105,12 +146,18 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
     u64* trace = (u64*)p.trace;
 
     const uint4* program = (const uint4*)p.instructions + (size_t)blockIdx.x * INSTRUCTIONS;
+#pragma unroll 1
     for (int i = threadIdx.x; i < INSTRUCTIONS; i += MEGA_THREADS) instructions[i] = program[i];
+#pragma unroll 1
     for (int i = threadIdx.x; i < LAYERS; i += MEGA_THREADS) layers[i] = ((const mega_layer*)p.layers)[i];
     if (threadIdx.x < OPERATIONS) shared.own[threadIdx.x] = make_uint2(0, 0);
-    if (threadIdx.x < CONSUMERS) shared.used[threadIdx.x] = shared.appended[threadIdx.x] = 0;
+    if (threadIdx.x < CONSUMERS) shared.appended[threadIdx.x] = 0;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) barrier_init(shared_address(&shared.full[i]), __CUDA_ARCH__ >= 900 ? 1 : 32);
+#pragma unroll 1
+        for (int i = 0; i < STAGES; ++i) {
+            barrier_init(shared_address(&shared.full[i]), __CUDA_ARCH__ >= 900 ? 1 : 32);
+            barrier_init(shared_address(&shared.empty[i]), CONSUMERS);
+        }
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared_address(&shared.sums_full[i]), CONSUMERS);
             barrier_init(shared_address(&shared.sums_empty[i]), 1);
@@ -125,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
     // Rows of this worker, the same in every layer; and its pages of the block table: its splits are all the same one.
     u32 split = 0;
     bool attends = false;
+#pragma unroll 1
     for (int i = 0; operation_of(instructions[i]) != END; ++i) {
         uint4 instruction = instructions[i];
         u32 operation = operation_of(instruction);
@@ -138,13 +186,15 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
     }
     if (attends) {
         const u32 pages = (*(const u32*)p.positions + p.steps + PAGE - 1) / PAGE;
+#pragma unroll 1
         for (u32 page = threadIdx.x; page < pages; page += MEGA_THREADS)
             if (page / 8 % SPLITS == split && kept_page(page) < TABLE_PAGES) table[kept_page(page)] = ((const u32*)p.block_table)[page];
     }
+    if (warp == 0) load_rotation(shared, layers, first_rope_of(layers), *(const u32*)p.positions, 0, lane);
     __syncthreads();
     fence_copies(); // what kernels before this one wrote is read by background copies
 
     if (warp == PRODUCER) produce(p, shared, instructions, layers, table, shared_address(memory), lane, trace);
-    else if (warp == FINALIZER) finalize(p, shared, instructions, (const float*)(memory + STAGES * STAGE_BYTES), residual, lane, trace);
-    else consume(p, shared, memory, instructions, layers, table, warp, lane, trace);
+    else if (warp == FINALIZER) finalize(p, shared, base, instructions, (const float*)(memory + STAGES * STAGE_BYTES), residual, lane, trace);
+    else consume(p, shared, base, memory, instructions, layers, table, warp, lane, trace);
 }

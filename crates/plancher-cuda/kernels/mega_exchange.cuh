@@ -63,8 +63,15 @@
 #ifndef IN_FLIGHT_LONG
 #define IN_FLIGHT_LONG 4
 #endif
+// How far beyond a full ring the second-level cache is filled, and how many clocks apart.
+#ifndef PREFETCH_STAGES
+#define PREFETCH_STAGES 4
+#endif
+#ifndef PREFETCH_CLOCKS
+#define PREFETCH_CLOCKS 1800
+#endif
 
-static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 128 && GROUP <= 8, "attention");
+static_assert(ROTARY_PAIRS % 2 == 0 && HEAD_DIM % 8 == 0 && HEAD_DIM <= 128 && GROUP <= 8, "attention");
 static_assert(HIDDEN % 8 == 0 && FEED_FORWARD % 8 == 0, "pieces of 16 bytes");
 
 enum operation { END, EMBED, QKV, ATTEND, COMBINE, OUTPUT, GATE_UP, DOWN, HEAD, OPERATIONS };
@@ -84,7 +91,7 @@ struct mega_parameters {
     u64 instructions; // (WORKERS, INSTRUCTIONS)
     u64 embedding;    // elements (VOCAB, embedding_stride)
     u64 norms;        // (LAYERS, 2, HIDDEN_P), then (HIDDEN_P)
-    u64 post_norms;   // not used
+    u64 post_norms;   // 0: layers with norms behind their branches are not run
     u64 biases;       // (LAYERS, QKV_ROWS + HIDDEN + 2 * FEED_FORWARD + HIDDEN), or 0
     u64 head_norms;   // (LAYERS, 2, HEAD_DIM), or 0
     u64 layers;       // mega_layer (LAYERS)
@@ -126,13 +133,16 @@ struct mega_sampling {
 // Static shared memory of a worker.
 struct mega_shared {
     u64 full[STAGES];      // a stage has landed
+    u64 empty[STAGES];     // and every consumer is done with it
     u64 sums_full[2];      // the partial sums of a chunk are there
     u64 sums_empty[2];     // and have been read
-    __align__(16) u32 used[CONSUMERS]; // stages that each consumer is done with
-    u32 appended[CONSUMERS]; // what each consumer has appended: step * INSTRUCTIONS + instruction + 1
-    float squares[2][CONSUMERS];
+    u32 appended[CONSUMERS]; // steps of which each consumer's keys and values can be copied
+    __align__(16) float squares[2][CONSUMERS];
     float maxima[CONSUMERS][8], sums[CONSUMERS][8]; // of attention
-    uint4 fresh[2][16];    // key and value of the new position
+    uint4 heads[GROUP + 2][HEAD_DIM / 8]; // queries, then the new position's key and value
+#if ROTARY_PAIRS > 0
+    __align__(16) float2 rotation[2][2][ROTARY_PAIRS]; // of even and odd steps: the row of each of up to two rotary tables
+#endif
     uint2 own[OPERATIONS]; // first and count of this worker's instruction of layer 0
     u32 in_flight;         // stages that may be under way; 0: stop
     u32 token;
@@ -193,7 +203,8 @@ static __device__ __forceinline__ u32* copy_of(const mega_parameters& p, u32 ste
 static __device__ __noinline__ bool give_up(const mega_parameters& p, u32 spins, u32 kind, u32 step, u32 instruction, u32 detail) {
     u32* counters = (u32*)p.counters;
     if (load_word(counters + 1) != 0) return true;
-    if (spins < p.patience) return false;
+    // Inside a block one waits for somebody who waits outside: that one has the first word.
+    if (spins / (kind == WAIT_STAGE || kind == WAIT_SUMS || kind == WAIT_BUFFER ? 4 : 1) < p.patience) return false;
     if (atomicExch(counters + 1, 1u) == 0) {
         volatile u32* report = (volatile u32*)p.control + 4;
         report[0] = blockIdx.x;
@@ -216,9 +227,9 @@ struct place {
     u32 step, instruction;
 };
 
-// True once one must stop waiting. To be asked at every poll.
+// True once one must stop waiting. To be asked at every poll, by all lanes of a warp together.
 static __device__ __forceinline__ bool waited_enough(const mega_parameters& p, u32& spins, u32 kind, const place& at, u32 detail) {
-    return (++spins & 255) == 0 && give_up(p, spins, kind, at.step, at.instruction, detail);
+    return (++spins & 255) == 0 && __any_sync(0xffffffffu, give_up(p, spins, kind, at.step, at.instruction, detail));
 }
 
 static __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
@@ -226,8 +237,7 @@ static __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
 }
 
 static __device__ __forceinline__ void barrier_arrive(u32 barrier) {
-    u64 state;
-    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
 static __device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
@@ -249,11 +259,58 @@ static __device__ __forceinline__ bool barrier_try(u32 barrier, u32 parity) {
 #endif
 }
 
-static __device__ __forceinline__ void barrier_wait(const mega_parameters& p, u32 barrier, u32 parity, u32 kind, const place& at) {
-    if (barrier_try(barrier, parity)) return;
+// Waits of a warp are its lanes' together: a vote keeps them on one path. Lanes that leave a wait one by one would go on one by one.
+
+// The slow path: what is waited for is not there yet.
+static __device__ __noinline__ void barrier_wait_on(const mega_parameters& p, u32 barrier, u32 parity, u32 kind, u32 step, u32 instruction) {
     u32 spins = 0;
-    while (!barrier_try(barrier, parity))
-        if (waited_enough(p, spins, kind, at, 0)) break;
+    while (!__all_sync(0xffffffffu, barrier_try(barrier, parity)))
+        if ((++spins & 255) == 0 && __any_sync(0xffffffffu, give_up(p, spins, kind, step, instruction, 0))) break;
+}
+
+static __device__ __forceinline__ void barrier_wait(const mega_parameters& p, u32 barrier, u32 parity, u32 kind, const place& at) {
+    if (!__all_sync(0xffffffffu, barrier_try(barrier, parity))) barrier_wait_on(p, barrier, parity, kind, at.step, at.instruction);
+}
+
+// The same address, of which the compiler no longer knows where it comes from: it would work it out anew at every use.
+static __device__ __forceinline__ u32 kept_address(const void* shared) {
+    u32 address = shared_address(shared);
+    asm volatile("" : "+r"(address));
+    return address;
+}
+
+// A field of the block's static shared memory, whose kept address is `base`.
+#define FIELD(base, field) ((base) + (u32)__builtin_offsetof(mega_shared, field))
+
+static __device__ __forceinline__ void store_shared_word(u32 address, u32 x) {
+    asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared_float(u32 address, float x) { store_shared_word(address, __float_as_uint(x)); }
+
+static __device__ __forceinline__ float load_shared_float(u32 address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ float2 load_shared_pair(u32 address) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ float4 load_shared_floats(u32 address) {
+    uint4 x = load_shared_16(address);
+    return make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w));
+}
+
+static __device__ __forceinline__ void store_shared_16(u32 address, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared_floats(u32 address, float4 x) {
+    store_shared_16(address, make_uint4(__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w)));
 }
 
 template <int ID, int THREADS_OF_IT>
@@ -303,7 +360,7 @@ static __device__ __forceinline__ int tiles_of(u32 operation, u32 count, bool* h
     return units / 2;
 }
 
-// Attention: page p of a head belongs to split p / 8 % SPLITS and to consumer p % 8.
+// Attention: page p of a head belongs to split p / 8 % SPLITS.
 static __device__ __forceinline__ u32 first_own_page(u32 first, u32 split) {
     u32 group = first / 8, owner = group % SPLITS;
     return owner == split ? first : (group + (split + SPLITS - owner) % SPLITS) * 8;

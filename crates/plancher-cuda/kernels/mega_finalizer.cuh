@@ -5,45 +5,57 @@
 struct finalizer {
     const mega_parameters& p;
     mega_shared& shared;
-    const float* sums; // (2, CONSUMERS, 128)
+    u32 base;          // of the block's static shared memory
+    u32 sums;          // (2, CONSUMERS, 128): of this lane's pair of rows
     float* residual;   // (RESIDUAL)
     int lane;
     place here;
     u32 chunk;
     u32 number;        // of the last token chosen
+#if TRACE
+    u64 parts_time;    // when the splits of attention were there
+#endif
 };
 
-// Waits for the partial sums of the next chunk; returns its buffer.
-static __device__ __forceinline__ const float* next_sums(finalizer& f, u32* buffer) {
-    *buffer = f.chunk & 1;
-    barrier_wait(f.p, shared_address(&f.shared.sums_full[*buffer]), f.chunk >> 1 & 1, WAIT_SUMS, f.here);
-    return f.sums + *buffer * CONSUMERS * 128;
+// The most rows of a worker, dealt in such units.
+#define MOST_ROWS(rows, unit) ((((rows) + (unit) - 1) / (unit) + WORKERS - 1) / WORKERS * (unit))
+
+// Waits for the partial sums of the next chunk.
+static __device__ __forceinline__ u32 next_sums(finalizer& f) {
+    const u32 buffer = f.chunk & 1;
+    barrier_wait(f.p, FIELD(f.base, sums_full) + buffer * 8, f.chunk >> 1 & 1, WAIT_SUMS, f.here);
+    return buffer;
 }
 
 static __device__ __forceinline__ void sums_read(finalizer& f, u32 buffer) {
     __syncwarp();
-    if (f.lane == 0) barrier_arrive(shared_address(&f.shared.sums_empty[buffer]));
+    if (f.lane == 0) barrier_arrive(FIELD(f.base, sums_empty) + buffer * 8);
     ++f.chunk;
 }
 
-// Two neighbouring rows of a chunk, added up over the consumers.
-static __device__ __forceinline__ float2 add_up(const float* sums, int row) {
-    float2 total = make_float2(0.0f, 0.0f);
+// This lane's pair of rows of a chunk, `row` rows on, added up over the consumers.
+static __device__ __forceinline__ float2 add_up(const finalizer& f, u32 buffer, int row) {
+    float2 parts[CONSUMERS];
 #pragma unroll
-    for (int w = 0; w < CONSUMERS; ++w) {
-        float2 part = *(const float2*)(sums + w * 128 + row);
-        total.x += part.x;
-        total.y += part.y;
-    }
-    return total;
+    for (int w = 0; w < CONSUMERS; ++w) parts[w] = load_shared_pair(f.sums + ((buffer * CONSUMERS + w) * 128 + row) * 4);
+#pragma unroll
+    for (int step = 1; step < CONSUMERS; step *= 2)
+#pragma unroll
+        for (int w = 0; w < CONSUMERS; w += 2 * step) {
+            parts[w].x += parts[w + step].x;
+            parts[w].y += parts[w + step].y;
+        }
+    return parts[0];
 }
 
 // 1/rms of the input, for what was published of it.
 static __device__ __forceinline__ float inverse_rms(const finalizer& f, u32 buffer) {
-    float squares = 0.0f;
-#pragma unroll
-    for (int w = 0; w < CONSUMERS; ++w) squares += f.shared.squares[buffer][w];
-    return rsqrtf(squares * (1.0f / HIDDEN) + f.p.epsilon * (RESIDUAL_SCALE * RESIDUAL_SCALE));
+    uint4 a = load_shared_16(FIELD(f.base, squares) + buffer * CONSUMERS * 4), b = load_shared_16(FIELD(f.base, squares) + buffer * CONSUMERS * 4 + 16);
+    float squares = ((__uint_as_float(a.x) + __uint_as_float(a.y)) + (__uint_as_float(a.z) + __uint_as_float(a.w)))
+                  + ((__uint_as_float(b.x) + __uint_as_float(b.y)) + (__uint_as_float(b.z) + __uint_as_float(b.w)));
+    float inverse;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(squares * (1.0f / HIDDEN) + f.p.epsilon * (RESIDUAL_SCALE * RESIDUAL_SCALE)));
+    return inverse;
 }
 
 static __device__ __forceinline__ float activation(float x) {
@@ -51,7 +63,7 @@ static __device__ __forceinline__ float activation(float x) {
     float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));
 #else
-    return x / (1.0f + __expf(-x));
+    return __fdividef(x, 1.0f + __expf(-x));
 #endif
 }
 
@@ -61,91 +73,95 @@ static __device__ __forceinline__ const float* biases_of(const mega_parameters& 
     return (const float*)p.biases + (size_t)layer * BIAS_ROWS + offset;
 }
 
-static __device__ __forceinline__ void finish_query_key_value(finalizer& f, const uint4& instruction, u32* copy) {
-    u32* out = copy + layer_of(instruction) * LAYER_WORDS + QUERY_KEY_VALUE;
-    float factor = 0.0f;
+// Works through the chunks of an instruction's `count` rows, at most MOST of them: `finish(row, sums)` gets the first of this lane's
+// pairs of rows, and their sums. What is known before the sums are there belongs before the call.
+template <int MOST, bool NORMED, typename Finish>
+static __device__ __forceinline__ void finish_rows(finalizer& f, int count, Finish finish) {
+    float factor = 1.0f;
 #pragma unroll 1
-    for (u32 done = 0; done < instruction.z; done += 128) {
-        u32 buffer;
-        const float* sums = next_sums(f, &buffer);
-        if (done == 0) factor = inverse_rms(f, buffer);
+    for (int done = 0; done < (MOST <= 128 ? 1 : count); done += 128) {
+        const u32 buffer = next_sums(f);
+        if (NORMED && done == 0) factor = inverse_rms(f, buffer);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            u32 row = done + i * 64 + f.lane * 2;
-            if (row < instruction.z && row < done + 128) {
-                float2 x = add_up(sums, row - done);
+        for (int i = 0; i < (MOST <= 64 ? 1 : 2); ++i) {
+            int row = done + i * 64 + f.lane * 2;
+            float2 x = add_up(f, buffer, i * 64); // also where there is no such row: one path for all lanes
+            if (NORMED) {
                 x.x *= factor;
                 x.y *= factor;
-#if QKV_BIAS
-                float2 bias = *(const float2*)(biases_of(f.p, layer_of(instruction), 0) + instruction.y + row);
-                x.x += bias.x;
-                x.y += bias.y;
-#endif
-                store_word(out + (instruction.y + row) / 2, present(pack_elements(x.x, x.y)));
             }
+            if (row < count) finish(row, x);
         }
         sums_read(f, buffer);
     }
+}
+
+static __device__ __forceinline__ void finish_query_key_value(finalizer& f, const uint4& instruction, u32* copy) {
+    u32* out = copy + layer_of(instruction) * LAYER_WORDS + QUERY_KEY_VALUE + instruction.y / 2;
+#if QKV_BIAS
+    const float* bias = biases_of(f.p, layer_of(instruction), 0) + instruction.y;
+#endif
+    finish_rows<MOST_ROWS(QKV_ROWS, HALF_TILES(HIDDEN_P) ? 8 : 16), true>(f, instruction.z, [&](int row, float2 x) {
+#if QKV_BIAS
+        float2 b = *(const float2*)(bias + row);
+        x.x += b.x;
+        x.y += b.y;
+#endif
+        store_word(out + row / 2, present(pack_elements(x.x, x.y)));
+    });
 }
 
 // The end of a branch: added to the residual stream, which is published.
 template <bool ATTENTION>
 static __device__ __forceinline__ void finish_branch(finalizer& f, const uint4& instruction, u32* copy) {
-    u32 layer = layer_of(instruction);
-    u32* out = copy + (ATTENTION ? layer * LAYER_WORDS + X_FEED_FORWARD : (layer + 1) * LAYER_WORDS + X_ATTENTION);
-#pragma unroll 1
-    for (u32 done = 0; done < instruction.z; done += 128) {
-        u32 buffer;
-        const float* sums = next_sums(f, &buffer);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            u32 row = done + i * 64 + f.lane * 2;
-            if (row < instruction.z && row < done + 128) {
-                float2 x = add_up(sums, row - done);
-#if OUTPUT_BIAS || DOWN_BIAS
-                if (ATTENTION ? OUTPUT_BIAS : DOWN_BIAS) {
-                    float2 bias = *(const float2*)(biases_of(f.p, layer, ATTENTION ? QKV_ROWS : QKV_ROWS + HIDDEN + 2 * FEED_FORWARD) + instruction.y + row);
-                    x.x += bias.x;
-                    x.y += bias.y;
-                }
-#endif
-                float2* kept = (float2*)(f.residual + row);
-                x.x += kept->x;
-                x.y += kept->y;
-                *kept = x;
-                store_word(out + (instruction.y + row) / 2, present(pack_halves(x.x * RESIDUAL_SCALE, x.y * RESIDUAL_SCALE)));
-            }
+    const u32 layer = layer_of(instruction);
+    u32* out = copy + (ATTENTION ? layer * LAYER_WORDS + X_FEED_FORWARD : (layer + 1) * LAYER_WORDS + X_ATTENTION) + instruction.y / 2;
+    const float* bias = (ATTENTION ? OUTPUT_BIAS : DOWN_BIAS)
+        ? biases_of(f.p, layer, ATTENTION ? QKV_ROWS : QKV_ROWS + HIDDEN + 2 * FEED_FORWARD) + instruction.y : nullptr;
+    finish_rows<RESIDUAL, false>(f, instruction.z, [&](int row, float2 x) {
+        if (ATTENTION ? OUTPUT_BIAS : DOWN_BIAS) {
+            float2 b = *(const float2*)(bias + row);
+            x.x += b.x;
+            x.y += b.y;
         }
-        sums_read(f, buffer);
-    }
+        float2* kept = (float2*)(f.residual + row);
+        x.x += kept->x;
+        x.y += kept->y;
+        store_word(out + row / 2, present(pack_halves(x.x * RESIDUAL_SCALE, x.y * RESIDUAL_SCALE)));
+        *kept = x;
+    });
 }
 
 static __device__ __forceinline__ void finish_gate_up(finalizer& f, const uint4& instruction, u32* copy) {
-    u32* out = copy + layer_of(instruction) * LAYER_WORDS + GATED;
+    constexpr int MOST = MOST_ROWS(FEED_FORWARD, 8); // pairs
+    u32* out = copy + layer_of(instruction) * LAYER_WORDS + GATED + instruction.y / 2 + f.lane;
+#if GATE_UP_BIAS
+    const float* bias = biases_of(f.p, layer_of(instruction), QKV_ROWS + HIDDEN) + instruction.y + f.lane * 2;
+#endif
+    // From pairs of rows to pairs of pairs: 8 rows of gate, then 8 of up.
+    const int row = f.lane / 4 * 16 + f.lane % 4 * 2 - f.lane * 2;
     float factor = 0.0f;
 #pragma unroll 1
-    for (u32 done = 0; done < instruction.z; done += 64) {
-        u32 buffer;
-        const float* sums = next_sums(f, &buffer);
+    for (int done = 0; done < (MOST <= 64 ? 1 : (int)instruction.z); done += 64) {
+        const u32 buffer = next_sums(f);
         if (done == 0) factor = inverse_rms(f, buffer);
-        u32 pair = f.lane * 2;
-        if (done + pair < instruction.z) {
-            int row = pair / 8 * 16 + pair % 8;
-            float2 gate = add_up(sums, row), up = add_up(sums, row + 8);
+        {
+            float2 gate = add_up(f, buffer, row), up = add_up(f, buffer, row + 8);
             gate.x *= factor;
             gate.y *= factor;
             up.x *= factor;
             up.y *= factor;
 #if GATE_UP_BIAS
-            const float* bias = biases_of(f.p, layer_of(instruction), QKV_ROWS + HIDDEN) + instruction.y + done + pair;
-            float2 a = *(const float2*)bias, b = *(const float2*)(bias + FEED_FORWARD);
-            gate.x += a.x;
-            gate.y += a.y;
-            up.x += b.x;
-            up.y += b.y;
+            if (done + f.lane * 2 < (int)instruction.z) {
+                float2 a = *(const float2*)(bias + done), b = *(const float2*)(bias + done + FEED_FORWARD);
+                gate.x += a.x;
+                gate.y += a.y;
+                up.x += b.x;
+                up.y += b.y;
+            }
 #endif
             u32 word = present(pack_elements(activation(gate.x) * up.x, activation(gate.y) * up.y));
-            store_word(out + (instruction.y + done + pair) / 2, word);
+            if (done + f.lane * 2 < (int)instruction.z) store_word(out + done / 2, word);
         }
         sums_read(f, buffer);
     }
@@ -153,34 +169,19 @@ static __device__ __forceinline__ void finish_gate_up(finalizer& f, const uint4&
 
 // Logits, and the largest of them.
 static __device__ __forceinline__ u64 finish_head(finalizer& f, const uint4& instruction) {
-    float factor = 0.0f;
     u64 best = 0;
-    float* logits = (float*)f.p.logits;
-#pragma unroll 1
-    for (u32 done = 0; done < instruction.z; done += 128) {
-        u32 buffer;
-        const float* sums = next_sums(f, &buffer);
-        if (done == 0) factor = inverse_rms(f, buffer);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            u32 row = done + i * 64 + f.lane * 2;
-            if (row < instruction.z && row < done + 128) {
-                float2 x = add_up(sums, row - done);
-                x.x *= factor;
-                x.y *= factor;
-                u32 token = instruction.y + row;
-                logits[token] = x.x;
-                u64 candidate = (u64)ordered_bits(x.x) << 32 | (u32)~token;
-                best = candidate > best ? candidate : best;
-                if (row + 1 < instruction.z) {
-                    logits[token + 1] = x.y;
-                    candidate = (u64)ordered_bits(x.y) << 32 | (u32)~(token + 1);
-                    best = candidate > best ? candidate : best;
-                }
-            }
+    float* logits = (float*)f.p.logits + instruction.y;
+    finish_rows<1 << 30, true>(f, instruction.z, [&](int row, float2 x) {
+        const u32 token = instruction.y + row;
+        logits[row] = x.x;
+        u64 candidate = (u64)ordered_bits(x.x) << 32 | (u32)~token;
+        best = candidate > best ? candidate : best;
+        if (row + 1 < (int)instruction.z) {
+            logits[row + 1] = x.y;
+            candidate = (u64)ordered_bits(x.y) << 32 | (u32)~(token + 1);
+            best = candidate > best ? candidate : best;
         }
-        sums_read(f, buffer);
-    }
+    });
     return best;
 }
 
@@ -197,13 +198,19 @@ static __device__ __forceinline__ void combine(finalizer& f, const uint4& instru
         uint4 raw = make_uint4(0, 0, 0, 0);
         uint2 pair = make_uint2(0xff800000u, 0); // minus infinity, 0
         u32 spins = 0;
-        while (mine) {
-            raw = load_words(slots + PARTIALS + split * (QUERY_ROWS / 2) + at / 2);
-            pair = load_words_2(slots + PARTIAL_SUMS + (split * HEADS + at / HEAD_DIM) * 2);
-            if (!absent(raw) && pair.x != ABSENT && pair.y != ABSENT) break;
+#pragma unroll 1
+        while (true) {
+            if (mine) {
+                raw = load_words(slots + PARTIALS + split * (QUERY_ROWS / 2) + at / 2);
+                pair = load_words_2(slots + PARTIAL_SUMS + (split * HEADS + at / HEAD_DIM) * 2);
+            }
+            if (__all_sync(0xffffffffu, !absent(raw) && pair.x != ABSENT && pair.y != ABSENT)) break;
             if (waited_enough(f.p, spins, WAIT_PARTIALS, f.here, split)) break;
         }
         __syncwarp();
+#if TRACE
+        f.parts_time = global_time();
+#endif
         float maximum = __uint_as_float(pair.x), largest = maximum;
 #pragma unroll
         for (int offset = 8; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
@@ -231,6 +238,7 @@ static __device__ __forceinline__ void combine(finalizer& f, const uint4& instru
 }
 
 static __device__ __forceinline__ void clear_words(u32* first, u32 words, int lane) {
+#pragma unroll 1
     for (u32 i = lane; i < words; i += 32) store_word(first + i, ABSENT);
 }
 
@@ -239,7 +247,7 @@ static __device__ void clear_previous(finalizer& f, const uint4* instructions, u
     if (f.here.step == 0) return;
     const u32* arrivals = (const u32*)f.p.counters;
     u32 spins = 0;
-    while ((int)(load_acquire(arrivals) - f.here.step * WORKERS) < 0)
+    while (!__all_sync(0xffffffffu, (int)(load_acquire(arrivals) - f.here.step * WORKERS) >= 0))
         if (waited_enough(f.p, spins, WAIT_ARRIVALS, f.here, f.here.step * WORKERS)) break;
     __syncwarp();
     u32* copy = copy_of(f.p, f.here.step - 1);
@@ -287,7 +295,7 @@ static __device__ __forceinline__ u32 exchange_candidates(finalizer& f, u32* cop
         }
 #pragma unroll
         for (int i = 0; i < EACH; ++i) there = there && found[i] != ~0ull;
-        if (there) break;
+        if (__all_sync(0xffffffffu, there)) break;
         if (waited_enough(f.p, spins, WAIT_CANDIDATES, f.here, f.lane)) break;
     }
     __syncwarp();
@@ -307,7 +315,7 @@ static __device__ __forceinline__ u32 exchange_candidates(finalizer& f, u32* cop
 // Whether the host has asked to stop, as worker 0 saw it at the beginning of the step.
 static __device__ __forceinline__ bool asked_to_stop(finalizer& f, const u32* copy) {
     u32 word = ABSENT, spins = 0;
-    while ((word = load_word(copy + STOP_WORD)) == ABSENT)
+    while (__any_sync(0xffffffffu, (word = load_word(copy + STOP_WORD)) == ABSENT))
         if (waited_enough(f.p, spins, WAIT_STOP, f.here, 0)) return true;
     return word != 0;
 }
@@ -323,9 +331,9 @@ static __device__ __forceinline__ void tell(finalizer& f, u32 token, u32 number)
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(ring + (number - 1) % RING_TOKENS), "l"((u64)number << 32 | token) : "memory");
 }
 
-static __device__ void finalize(const mega_parameters& p, mega_shared& shared, const uint4* instructions, const float* sums, float* residual,
+static __device__ void finalize(const mega_parameters& p, mega_shared& shared, u32 base, const uint4* instructions, const float* sums, float* residual,
                                 int lane, u64* trace) {
-    finalizer f = {p, shared, sums, residual, lane, {0, 0}, 0, 0};
+    finalizer f = {p, shared, base, kept_address(sums) + lane * 8, residual, lane, {0, 0}, 0, 0};
     u32 position = *(const u32*)p.positions, token = *(const u32*)p.tokens;
     f.number = ((const mega_sampling*)p.sampling)->chosen;
     u32* const arrivals = (u32*)p.counters;
@@ -333,11 +341,16 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, c
     for (u32 step = 0;; ++step, ++position) {
         f.here.step = step;
         u32* copy = copy_of(p, step);
+#if TRACE
+        u64* stamps = trace + (size_t)WORKERS * INSTRUCTIONS * 8 + blockIdx.x * 4;
+        if (step + 1 == p.steps && lane == 0) stamps[0] = global_time();
+#endif
         u32 stop_request = 0;
         if (blockIdx.x == 0 && lane == 0) stop_request = *(const volatile u32*)p.control;
         // This worker's rows of the residual stream.
         const uint2 rows = shared.own[EMBED];
         const element* embedding = (const element*)p.embedding + (size_t)token * p.embedding_stride + rows.x;
+#pragma unroll 1
         for (u32 i = lane; i < rows.y; i += 32) residual[i] = to_float(embedding[i]) * p.embedding_scale;
         __syncwarp();
         u64 best = 0;
@@ -355,9 +368,9 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, c
             if (operation == END) break;
 #if TRACE
             u64 begin = 0;
-            if (step + 1 == p.steps && lane == 0 && operation != EMBED && operation != ATTEND && operation != COMBINE) {
+            if (step + 1 == p.steps && operation != EMBED && operation != ATTEND && operation != COMBINE) {
                 // As soon as the first chunk's sums are there.
-                barrier_wait(p, shared_address(&shared.sums_full[f.chunk & 1]), f.chunk >> 1 & 1, WAIT_SUMS, f.here);
+                barrier_wait(p, FIELD(f.base, sums_full) + (f.chunk & 1) * 8, f.chunk >> 1 & 1, WAIT_SUMS, f.here);
             }
             __syncwarp();
             begin = global_time();
@@ -370,6 +383,7 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, c
             else if (operation == HEAD) best = finish_head(f, instruction);
 #if TRACE
             __syncwarp();
+            if (operation == COMBINE && f.parts_time > begin) begin = f.parts_time;
             if (step + 1 == p.steps && lane == 0 && operation != EMBED && operation != ATTEND) {
                 u64* record = trace + ((size_t)blockIdx.x * INSTRUCTIONS + pc) * 8;
                 record[4] = begin;
@@ -391,17 +405,22 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, c
             block_barrier<4, (CONSUMERS + 1) * 32>(); // the consumers have chosen
             token = load_shared(&shared.token);
         }
+#if TRACE
+        if (step + 1 == p.steps && lane == 0) stamps[1] = global_time();
+#endif
         if (p.mode != 0) {
             bool ends = token >= VOCAB;
+#pragma unroll 1
             for (u32 i = 0; i < p.end_count; ++i) ends = ends || token == p.end_tokens[i];
             finished = finished || ends;
         }
-        if (load_word(arrivals + 1) != 0) finished = true; // somebody waited too long
+        const bool stalled = load_word(arrivals + 1) != 0; // somebody waited too long
+        finished = finished || stalled;
         if (lane == 0) store_shared(&shared.finished, finished);
         __syncwarp();
         block_barrier<1, (CONSUMERS + 1) * 32>(); // everybody of this worker knows
         if (p.mode != 0) ++f.number;
-        if (blockIdx.x == 0 && lane == 0 && p.mode != 0) tell(f, token, f.number);
+        if (blockIdx.x == 0 && lane == 0 && p.mode != 0 && !stalled) tell(f, token, f.number);
         if (finished) break;
         // All that this worker read and wrote in this step comes before its arrival.
         if (lane == 0) {

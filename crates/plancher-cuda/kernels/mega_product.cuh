@@ -4,49 +4,55 @@
 // columns 0 and 1 are the high and the low part of a normed input. A tile of 8 rows has the two halves of the slice's columns in
 // the two halves of the instruction's rows.
 
-// A consumer's place in the ring.
+// A consumer's place in the ring: the slot's barriers (full, and STAGES barriers on, empty), its 2 KiB of the slot, its lane's part
+// of them, the parity of full barriers, the end of the barriers.
 struct ring_place {
-    u32 slot, parity, used;
+    u32 barrier, weights, parity, end;
 };
 
 struct consumer {
     const mega_parameters& p;
-    mega_shared& shared;
-    u32 ring;    // of this consumer's 2 KiB of slot 0
-    u32 region;  // its shared memory for inputs, as the instructions address it
-    char* region_pointer;
-    float* sums; // partial sums, (2, CONSUMERS, 128)
+    u32 base;    // of the block's static shared memory
+    u32 region;  // its own shared memory: inputs, results of attention
+    u32 sums;    // its partial sums, (2, CONSUMERS, 128) with its place
     int warp, lane;
     ring_place at;
     place here;
     u32 chunk;   // chunks of partial sums so far
 #if TRACE
-    u64 waited, polls;
+    u64 waited, polls; // of an instruction
 #endif
 };
 
 static __device__ __forceinline__ void wait_stage(consumer& c) {
-    u32 barrier = shared_address(c.shared.full) + c.at.slot * 8;
-    if (barrier_try(barrier, c.at.parity)) return;
 #if TRACE
     u64 begin = global_time();
 #endif
-    u32 spins = 0;
-    while (!barrier_try(barrier, c.at.parity))
-        if (waited_enough(c.p, spins, WAIT_STAGE, c.here, c.at.slot)) break;
+    barrier_wait(c.p, c.at.barrier, c.at.parity, WAIT_STAGE, c.here);
 #if TRACE
     c.waited += global_time() - begin;
 #endif
 }
 
+// Lets go of the stage: it has been read.
 static __device__ __forceinline__ void release_stage(consumer& c) {
     __syncwarp();
-    ++c.at.used;
-    if (c.lane == 0) store_shared(&c.shared.used[c.warp], c.at.used);
-    if (++c.at.slot == STAGES) {
-        c.at.slot = 0;
+    if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
+    c.at.barrier += 8;
+    c.at.weights += STAGE_BYTES;
+    if (c.at.barrier == c.at.end) {
+        c.at.barrier -= STAGES * 8;
+        c.at.weights -= STAGES * STAGE_BYTES;
         c.at.parity ^= 1;
     }
+}
+
+// The next stage's four instructions' worth of weights.
+static __device__ __forceinline__ void fetch_stage(consumer& c, uint4 (&a)[4]) {
+    wait_stage(c);
+#pragma unroll
+    for (int f = 0; f < 4; ++f) a[f] = load_shared_16(c.at.weights + f * 512);
+    release_stage(c);
 }
 
 static __device__ __forceinline__ float from_half(u16 x) {
@@ -67,48 +73,57 @@ static __device__ __forceinline__ float within_range(float x) { return fminf(fma
 static __device__ __forceinline__ float within_range(float x) { return x; }
 #endif
 
+// Loads words, all at once, until all of the warp's are there.
+template <int LOADS>
+static __device__ __forceinline__ void await_words(consumer& c, const u32* const (&addresses)[LOADS], uint4 (&raw)[LOADS], u32 kind, u32 detail) {
+    u32 spins = 0;
+#pragma unroll 1
+    while (true) {
+        bool there = true;
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i) raw[i] = load_words(addresses[i]);
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i) there = there && !absent(raw[i]);
+        if (__all_sync(0xffffffffu, there)) break;
+#if TRACE
+        ++c.polls;
+#endif
+        if (waited_enough(c.p, spins, kind, c.here, detail)) break;
+#ifdef POLL_PAUSE
+        u32 begin = clock();
+        while (clock() - begin < POLL_PAUSE) {}
+#endif
+    }
+}
+
 // One's slice of the residual stream times the norm's weights, as high and low parts, and the sum of its squares. `embedded`: the
 // row of the embedding (elements), else words of the exchange.
 template <bool EMBEDDED>
-static __device__ __forceinline__ void normed_input(consumer& c, const void* source, const float* norm) {
+static __device__ __forceinline__ float normed_input(consumer& c, const void* source, const float* norm) {
     constexpr int PIECES_OF_SLICE = SLICE(HIDDEN_P) / 8, LOADS = (PIECES_OF_SLICE + 31) / 32;
     uint4 raw[LOADS];
     float4 weights[LOADS][2];
     const int first = c.warp * SLICE(HIDDEN_P);
+    const u32* addresses[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-        int piece = i * 32 + c.lane, k = first + piece * 8;
-        raw[i] = make_uint4(0, 0, 0, 0);
-        weights[i][0] = weights[i][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (piece < PIECES_OF_SLICE && k < HIDDEN) {
-            weights[i][0] = __ldg((const float4*)(norm + k));
-            weights[i][1] = __ldg((const float4*)(norm + k) + 1);
-        }
+        // A lane without a piece takes one that is there.
+        int k = first + min(i * 32 + c.lane, PIECES_OF_SLICE - 1) * 8;
+        addresses[i] = (const u32*)source + (k < HIDDEN ? k : 0) / 2;
+        weights[i][0] = __ldg((const float4*)(norm + k)); // zeros beyond the hidden size
+        weights[i][1] = __ldg((const float4*)(norm + k) + 1);
     }
-    u32 spins = 0;
-    while (true) {
-        bool there = true;
+    if (EMBEDDED)
 #pragma unroll
-        for (int i = 0; i < LOADS; ++i) {
-            int piece = i * 32 + c.lane, k = first + piece * 8;
-            if (piece < PIECES_OF_SLICE && k < HIDDEN)
-                raw[i] = EMBEDDED ? __ldg((const uint4*)source + k / 8) : load_words((const u32*)source + k / 2);
-        }
-        if (EMBEDDED) break;
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i) there = there && !absent(raw[i]);
-        if (there) break;
-#if TRACE
-        ++c.polls;
-#endif
-        if (waited_enough(c.p, spins, WAIT_INPUT, c.here, (u32)((const u32*)source - (const u32*)c.p.exchange) + first / 2)) break;
-    }
-    __syncwarp();
+        for (int i = 0; i < LOADS; ++i) raw[i] = __ldg((const uint4*)addresses[i]);
+    else
+        await_words(c, addresses, raw, WAIT_INPUT, (u32)((const u32*)source - (const u32*)c.p.exchange) + first / 2);
     float squares = 0.0f;
     const float scale = EMBEDDED ? c.p.embedding_scale * RESIDUAL_SCALE : 1.0f;
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-        int piece = i * 32 + c.lane;
+        const int piece = i * 32 + c.lane;
+        const bool counts = piece < PIECES_OF_SLICE && (HIDDEN == HIDDEN_P || first + piece * 8 < HIDDEN);
         const u32 words[4] = {raw[i].x, raw[i].y, raw[i].z, raw[i].w};
         const float* w = (const float*)weights[i];
         u32 high[4], low[4];
@@ -122,7 +137,7 @@ static __device__ __forceinline__ void normed_input(consumer& c, const void* sou
                 a = from_half((u16)words[j]);
                 b = from_half((u16)(words[j] >> 16));
             }
-            squares += a * a + b * b;
+            squares += counts ? a * a + b * b : 0.0f;
             a = within_range(a * w[2 * j]);
             b = within_range(b * w[2 * j + 1]);
             high[j] = pack_elements(a, b);
@@ -130,14 +145,13 @@ static __device__ __forceinline__ void normed_input(consumer& c, const void* sou
             low[j] = pack_elements(a - rounded.x, b - rounded.y);
         }
         if (piece < PIECES_OF_SLICE) {
-            uint4* place = (uint4*)(c.region_pointer + piece / 4 * 128 + piece % 4 * 16);
-            place[0] = make_uint4(high[0], high[1], high[2], high[3]);
-            place[4] = make_uint4(low[0], low[1], low[2], low[3]);
+            const u32 address = c.region + piece / 4 * 128 + piece % 4 * 16;
+            store_shared_16(address, make_uint4(high[0], high[1], high[2], high[3]));
+            store_shared_16(address + 64, make_uint4(low[0], low[1], low[2], low[3]));
         }
     }
-    squares = warp_sum(squares);
-    if (c.lane == 0) c.shared.squares[c.chunk & 1][c.warp] = squares;
     __syncwarp();
+    return warp_sum(squares);
 }
 
 // One's slice of `LENGTH` elements as they are.
@@ -146,29 +160,18 @@ static __device__ __forceinline__ void plain_input(consumer& c, const u32* sourc
     constexpr int PIECES_OF_SLICE = SLICE(PADDED(LENGTH)) / 8, LOADS = (PIECES_OF_SLICE + 31) / 32;
     uint4 raw[LOADS];
     const int first = c.warp * SLICE(PADDED(LENGTH));
+    const u32* addresses[LOADS];
 #pragma unroll
-    for (int i = 0; i < LOADS; ++i) raw[i] = make_uint4(0, 0, 0, 0);
-    u32 spins = 0;
-    while (true) {
-        bool there = true;
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i) {
-            int piece = i * 32 + c.lane, k = first + piece * 8;
-            if (piece < PIECES_OF_SLICE && k < LENGTH) raw[i] = load_words(source + k / 2);
-        }
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i) there = there && !absent(raw[i]);
-        if (there) break;
-#if TRACE
-        ++c.polls;
-#endif
-        if (waited_enough(c.p, spins, WAIT_INPUT, c.here, (u32)(source - (const u32*)c.p.exchange) + first / 2)) break;
+    for (int i = 0; i < LOADS; ++i) {
+        int k = first + min(i * 32 + c.lane, PIECES_OF_SLICE - 1) * 8;
+        addresses[i] = source + (k < LENGTH ? k : 0) / 2;
     }
-    __syncwarp();
+    await_words(c, addresses, raw, WAIT_INPUT, (u32)(source - (const u32*)c.p.exchange) + first / 2);
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         int piece = i * 32 + c.lane;
-        if (piece < PIECES_OF_SLICE) ((uint4*)c.region_pointer)[piece] = raw[i];
+        if (LENGTH < PADDED(LENGTH) && first + piece * 8 >= LENGTH) raw[i] = make_uint4(0, 0, 0, 0);
+        if (piece < PIECES_OF_SLICE) store_shared_16(c.region + piece * 16, raw[i]);
     }
     __syncwarp();
 }
@@ -178,75 +181,76 @@ static __device__ __forceinline__ void load_shared_16_if(uint4& x, u32 address, 
                  : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w) : "r"(address), "r"(condition) : "memory");
 }
 
-// Stages that are multiplied at a time: two where every tile is an even number of them.
-#define EVEN_STAGES(padded) ((padded) / 128 % 16 == 0)
-#if EVEN_STAGES(HIDDEN_P) && EVEN_STAGES(QUERY_P) && EVEN_STAGES(FEED_FORWARD_P)
-#define STAGES_AT_ONCE 2
-#else
-#define STAGES_AT_ONCE 1
-#endif
+// Waits until the buffer of the next chunk of partial sums is free.
+static __device__ __forceinline__ void wait_sums(consumer& c) {
+    barrier_wait(c.p, FIELD(c.base, sums_empty) + (c.chunk & 1) * 8, (c.chunk >> 1 & 1) ^ 1, WAIT_BUFFER, c.here);
+}
 
-// `tiles` tiles of 16 rows and, if `half`, one of 8, over a slice of `columns`, whose high and low parts (if `normed`) are in this
-// consumer's region. One loop for all products: code that does not fit the instruction cache costs more than its branches.
-static __device__ __forceinline__ void multiply(consumer& c, int tiles, bool half, int columns, bool normed) {
+// `tiles` tiles of 16 rows and, if `half`, one of 8, over a slice of `columns`, whose high and low parts (if `normed`, with the sum of
+// their squares) are in this consumer's region. The first chunk's buffer is free, and `a` is the first stage's weights: both were waited for before the input,
+// as every further stage's are behind the instructions that multiply the one before. One loop for all products: code that does not fit the instruction
+// cache costs more than its branches.
+static __device__ __forceinline__ void multiply(consumer& c, uint4 (&a)[4], int tiles, bool half, int columns, bool normed, float squares) {
     const int n = c.lane >> 2, j = c.lane & 3;
     const u32 block_bytes = normed ? 128 : 64; // of 32 columns
-    const u32 whole = c.region + n * 64 + j * 16;
-    const u32 halves = c.region + (n & 1) * (columns / 64 * block_bytes) + (n >> 1) * 64 + j * 16;
-    const int units = columns / 64 / STAGES_AT_ONCE; // a stage is 64 columns of 16 rows
-    const int rows_at = tiles + half;
-    uint4 b[2 * STAGES_AT_ONCE];
-#pragma unroll
-    for (int i = 0; i < 2 * STAGES_AT_ONCE; ++i) b[i] = make_uint4(0, 0, 0, 0);
-    float* out = nullptr;
+    const int units = columns / 64; // stages of a tile
+    const int all = tiles + half, parts = normed ? 2 : 1;
+    const u32 whole_x = c.region + n * 64 + j * 16, half_x = c.region + (n & 1) * (columns / 64 * block_bytes) + (n >> 1) * 64 + j * 16;
+    int left = tiles * units + (half ? units / 2 : 0);
+    // The input's part for the first stage; lanes without a column keep zeros.
+    bool is_half = tiles == 0;
+    u32 x = is_half ? half_x : whole_x;
+    int active = n < (is_half ? 2 * parts : parts);
+    uint4 b[2];
+    b[0] = b[1] = make_uint4(0, 0, 0, 0);
+    load_shared_16_if(b[0], x, active);
+    load_shared_16_if(b[1], x + block_bytes, active);
+    u32 out = 0;
 #pragma unroll 1
-    for (int tile = 0; tile < rows_at; ++tile) {
-        const bool is_half = tile == tiles;
-        const int active = n < (normed ? 2 : 1) * (is_half ? 2 : 1);
-        u32 x = is_half ? halves : whole;
+    for (int tile = 0; tile < all; ++tile) {
         float s[4][4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
-        if (tile % 8 == 0) {
-            const u32 buffer = c.chunk & 1;
-            barrier_wait(c.p, shared_address(&c.shared.sums_empty[buffer]), (c.chunk >> 1 & 1) ^ 1, WAIT_BUFFER, c.here);
-            out = c.sums + (buffer * CONSUMERS + c.warp) * 128;
-        }
+        const bool was_half = is_half;
 #pragma unroll 1
         for (int unit = is_half ? units / 2 : units; unit > 0; --unit) {
-            uint4 a[4];
 #pragma unroll
-            for (int i = 0; i < 2 * STAGES_AT_ONCE; ++i) load_shared_16_if(b[i], x + i * block_bytes, active);
-#pragma unroll
-            for (int stage = 0; stage < STAGES_AT_ONCE; ++stage) {
-                wait_stage(c);
-                const u32 weights = c.ring + c.at.slot * STAGE_BYTES + c.lane * 16;
-#pragma unroll
-                for (int f = 0; f < 4; ++f) a[f] = load_shared_16(weights + f * 512);
-#pragma unroll
-                for (int f = 0; f < 4; ++f) {
-                    const uint4& pair = b[stage * 2 + f / 2];
-                    multiply_accumulate(s[f], a[f].x, a[f].y, a[f].z, a[f].w, f & 1 ? pair.z : pair.x, f & 1 ? pair.w : pair.y);
-                }
-                release_stage(c);
+            for (int f = 0; f < 4; ++f) {
+                const uint4& pair = b[f / 2];
+                multiply_accumulate(s[f], a[f].x, a[f].y, a[f].z, a[f].w, f & 1 ? pair.z : pair.x, f & 1 ? pair.w : pair.y);
             }
-            x += 2 * STAGES_AT_ONCE * block_bytes;
+            if (--left == 0) continue;
+            x += 2 * block_bytes;
+            if (unit == 1) {
+                is_half = tile + 1 == tiles;
+                x = is_half ? half_x : whole_x;
+                active = n < (is_half ? 2 * parts : parts);
+            }
+            fetch_stage(c, a);
+            load_shared_16_if(b[0], x, active);
+            load_shared_16_if(b[1], x + block_bytes, active);
+        }
+        const u32 buffer = c.chunk & 1;
+        if (tile % 8 == 0) {
+            if (tile > 0) wait_sums(c);
+            out = c.sums + buffer * (CONSUMERS * 128 * 4) + n * 4;
+            if (c.lane == 0) store_shared_float(FIELD(c.base, squares) + (buffer * CONSUMERS + c.warp) * 4, squares);
         }
         float upper_high = (s[0][0] + s[1][0]) + (s[2][0] + s[3][0]), upper_low = (s[0][1] + s[1][1]) + (s[2][1] + s[3][1]);
         float lower_high = (s[0][2] + s[1][2]) + (s[2][2] + s[3][2]), lower_low = (s[0][3] + s[1][3]) + (s[2][3] + s[3][3]);
-        if (is_half) {
+        if (was_half) {
             // Columns: high parts of both halves, then low parts.
             float sum = upper_high + lower_low;
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            if (j == 0) out[n] = sum;
+            if (j == 0) store_shared_float(out, sum);
         } else if (j == 0) {
-            out[n] = upper_high + upper_low;
-            out[8 + n] = lower_high + lower_low;
+            store_shared_float(out, upper_high + upper_low);
+            store_shared_float(out + 32, lower_high + lower_low);
         }
-        out += 16;
-        if (tile % 8 == 7 || tile == rows_at - 1) {
+        out += 64;
+        if (tile % 8 == 7 || tile == all - 1) {
             __syncwarp();
-            if (c.lane == 0) barrier_arrive(shared_address(&c.shared.sums_full[c.chunk & 1]));
+            if (c.lane == 0) barrier_arrive(FIELD(c.base, sums_full) + buffer * 8);
             ++c.chunk;
         }
     }

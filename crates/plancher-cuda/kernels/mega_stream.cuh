@@ -25,8 +25,7 @@ static __device__ __forceinline__ void copy_stage(u32 destination, const void* s
 
 static __device__ __forceinline__ void expect_stage(u32 barrier, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
-    u64 state;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 %0, [%1], %2;" : "=l"(state) : "r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
 #endif
 }
 
@@ -48,12 +47,15 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
     if (lane != 0) return;
 #endif
     const u64 once = evict_first_policy(), keep = keep_policy();
-    const u32 barriers = shared_address(shared.full), used = shared_address(shared.used);
+    const u32 barriers = kept_address(shared.full), empties = barriers + STAGES * 8;
     const char* first = (const char*)p.stream + (size_t)blockIdx.x * STAGE_BYTES;
     producer_state at = {0, *(const u32*)p.positions, 0, 0, 0, false, false, first};
-    u32 issued = 0, landed = 0, freed = 0, slot = 0, landing = 0, landing_parity = 0;
+    u32 issued = 0, landed = 0, freed = 0, slot = 0, landing = 0, landing_parity = 0, freeing = 0, freeing_parity = 0;
 #if TRACE
-    u64 blocked = 0;
+    u64 blocked = 0, full_since = global_time(); // nanoseconds for which the ring was full
+#endif
+#if PREFETCH_STAGES > 0
+    u32 prefetched = 0, last_prefetch = clock();
 #endif
     while (true) {
         u32 in_flight = load_shared(&shared.in_flight);
@@ -87,14 +89,37 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
             }
         }
         if (at.done) {
-            if (landed == issued) return;
+            if (landed == issued) break;
             continue;
         }
-        if (issued - freed >= STAGES) {
-            uint4 a = load_shared_16(used), b = load_shared_16(used + 16);
-            freed = min(min(min(a.x, a.y), min(a.z, a.w)), min(min(b.x, b.y), min(b.z, b.w)));
-            if (issued - freed >= STAGES) continue;
+        if (freed < issued && barrier_passed(empties + freeing * 8, freeing_parity)) {
+            ++freed;
+            if (++freeing == STAGES) {
+                freeing = 0;
+                freeing_parity ^= 1;
+            }
         }
+        if (issued - freed >= STAGES) {
+#if PREFETCH_STAGES > 0 && __CUDA_ARCH__ >= 900
+            // The ring is full: bring what comes next nearer, slowly, as far as this instruction's weights go.
+            if ((int)(prefetched - issued) < 0) prefetched = issued;
+            u32 now = clock();
+            if (!at.attends && prefetched - issued < at.remaining && prefetched - freed < STAGES + PREFETCH_STAGES && now - last_prefetch >= PREFETCH_CLOCKS) {
+                asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+                             :: "l"(at.source + (size_t)(prefetched - issued) * WORKERS * STAGE_BYTES), "r"(STAGE_BYTES) : "memory");
+                ++prefetched;
+                last_prefetch = now;
+            }
+#endif
+#if TRACE
+            if (at.step + 1 == p.steps) blocked += global_time() - full_since;
+            full_since = global_time();
+#endif
+            continue;
+        }
+#if TRACE
+        full_since = global_time();
+#endif
         // A few more while little has landed.
         u32 limit = (in_flight & 0xff) + ((int)(landed - freed) < STAGES / 2 ? in_flight >> 8 : 0);
         if (issued - landed >= limit) continue;
@@ -105,12 +130,15 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
             // The page that was appended to in the step before must have been.
             u32 page = at.page, pages = 0, last = (at.position - 1) / PAGE;
             bool ready = true;
+#pragma unroll 1
             for (; pages < PAGES_PER_STAGE && page * PAGE < at.position; ++pages, page = next_own_page(page))
-                if (page == last && at.step > 0)
-                    ready = (int)(load_shared_acquire(&shared.appended[page % 8]) - ((at.step - 1) * INSTRUCTIONS + at.pc)) >= 0;
+                if (page == last && at.step > 0) {
+                    ready = load_shared_acquire(&shared.appended[(2 * page + 2) % 8]) >= at.step;
+                    fence_copies();
+                }
             if (!ready) continue;
-            fence_copies();
             expect_stage(barrier, pages * PAGE_BYTES);
+#pragma unroll 1
             for (u32 i = 0; i < pages; ++i) {
                 const char* source = (const char*)layer.cache + ((size_t)table[kept_page(at.page)] * KV_HEADS + instruction.y) * PAGE_BYTES;
                 copy_stage(destination + i * PAGE_BYTES, source, PAGE_BYTES, barrier, keep, lane);
@@ -127,6 +155,9 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
         ++issued;
         if (++slot == STAGES) slot = 0;
     }
+#if TRACE
+    if (lane == 0) trace[(size_t)WORKERS * INSTRUCTIONS * 8 + blockIdx.x * 4 + 3] = blocked;
+#endif
     // Nothing may be under way into the shared memory of a block that ends.
     while (landed < issued) {
         if (barrier_passed(barriers + landing * 8, landing_parity)) {

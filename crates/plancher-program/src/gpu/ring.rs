@@ -9,7 +9,7 @@ pub const LEAST_STAGES: usize = 3;
 const PARTIAL_SUMS: usize = 2 * CONSUMERS * 128 * 4;
 /// What the kernel declares by itself: barriers, counters, what attention's warps leave for each other; and the alignment
 /// of the ring.
-const STATIC_BYTES: usize = 4096;
+const STATIC_BYTES: usize = 6144;
 /// What the kernel keeps of each layer: two addresses, window, scale.
 const LAYER_BYTES: usize = 24;
 /// Bytes to which a consumer's part for inputs is rounded up.
