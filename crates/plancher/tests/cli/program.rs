@@ -34,6 +34,7 @@ fn one_number_changes_the_gpu_that_is_assumed() {
 #[test]
 fn json_adds_up() {
     let value = run(&[&LLAMA_1B[..], &["--json"]].concat()).json();
+    assert_eq!(value["checked"], true);
     let program = &value["program"];
     let workers = program["by_worker"].as_array().expect("a list");
     assert_eq!(Some(workers.len() as u64), program["workers"].as_u64());

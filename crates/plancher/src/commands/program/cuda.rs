@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plancher_cuda::libraries::{Environment, Kind};
 use plancher_cuda::{CudaError, Properties};
 use plancher_model::Model;
-use plancher_program::gpu::{Element, H200_STREAM, Plan, Product, ProductSummary, Summary, Target};
+use plancher_program::gpu::{Element, H200_STREAM, Plan, Product, ProductSummary, Summary, Target, check};
 use serde::Serialize;
 
 use crate::output::{bytes, grouped, note};
@@ -85,6 +85,8 @@ fn why_missing(error: &CudaError) -> String {
 pub(super) struct Report {
     model: String,
     device: Device,
+    /// A program that is not safe to run is not shown: the checker's finding is the command's error.
+    checked: bool,
     program: Summary,
 }
 
@@ -98,6 +100,7 @@ pub(super) fn report(model: &Model, device: Device, positions: usize) -> anyhow:
         positions,
     };
     let plan = Plan::new(&model.config, target)?;
+    check(&plan)?;
     let program = Summary::new(&plan, device.stream_gb_per_s);
     if let Device { assumed: Some(reason), multiprocessors, shared_memory_per_block, .. } = &device {
         note(&format!(
@@ -105,7 +108,7 @@ pub(super) fn report(model: &Model, device: Device, positions: usize) -> anyhow:
              block): {reason}"
         ));
     }
-    Ok(Report { model: model.path.display().to_string(), device, program })
+    Ok(Report { model: model.path.display().to_string(), device, checked: true, program })
 }
 
 impl Report {
@@ -122,7 +125,7 @@ impl Report {
     }
 
     fn fields(&self) -> Vec<(&'static str, String)> {
-        let Self { model, device, program } = self;
+        let Self { model, device, program, .. } = self;
         let size = |value: usize| bytes(value as u64);
         let shared_memory = grouped(device.shared_memory_per_block as u64);
         let most = program.attention_splits;
@@ -170,6 +173,7 @@ impl Report {
                     size(program.exchange_memory / program.copies)
                 ),
             ),
+            ("checker", "passed".to_owned()),
         ]
     }
 
