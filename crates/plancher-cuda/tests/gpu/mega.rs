@@ -1,6 +1,7 @@
 //! The megakernel on a GPU: its packed weights against the plan's packer, its logits and tokens against Hugging Face's and the
 //! graph's, its draws against the graph's own choice from the same logits.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use plancher_cuda::{
@@ -11,6 +12,8 @@ use plancher_program::gpu::{Plan, Product, RowMajorBits, Target};
 
 use crate::common::{Golden, Gpu, golden_checkpoints, relative_difference};
 
+/// Positions of a sequence.
+pub(crate) const POSITIONS: usize = 256;
 /// The bar of the fast executors.
 const TOLERANCE: f64 = 1e-2;
 
@@ -29,16 +32,21 @@ pub(crate) fn decoder(gpu: &Gpu, weights: &Arc<DeviceWeights>, positions: usize)
     Some(decoder)
 }
 
-/// Every golden model that the megakernel takes, with its prompts.
-pub(crate) fn models(gpu: &Gpu, positions: usize) -> impl Iterator<Item = (String, Decoder, Vec<Golden>)> {
-    let taken = golden_checkpoints().into_iter().filter_map(move |checkpoint| {
-        let model = Model::open(&checkpoint).expect("a golden checkpoint");
-        let decoder = decoder(gpu, &gpu.load(&model, LoadOptions::default()), positions)?;
-        Some((checkpoint.display().to_string(), decoder, Golden::all(&checkpoint)))
+/// Every golden model that the megakernel takes, with its prompts. They are made at the same time: each needs a kernel of
+/// its own.
+pub(crate) fn models(gpu: &Gpu) -> Vec<(String, Decoder, Vec<Golden>)> {
+    let make = |checkpoint: &Path| {
+        let model = Model::open(checkpoint).expect("a golden checkpoint");
+        let decoder = decoder(gpu, &gpu.load(&model, LoadOptions::default()), POSITIONS)?;
+        Some((checkpoint.display().to_string(), decoder, Golden::all(checkpoint)))
+    };
+    let checkpoints = golden_checkpoints();
+    let taken: Vec<_> = std::thread::scope(|scope| {
+        let made: Vec<_> = checkpoints.iter().map(|checkpoint| scope.spawn(|| make(checkpoint))).collect();
+        made.into_iter().filter_map(|made| made.join().expect("a small model")).collect()
     });
-    let taken: Vec<_> = taken.collect();
     assert!(taken.len() >= 12, "the megakernel takes only {} of the golden models", taken.len());
-    taken.into_iter()
+    taken
 }
 
 /// Logits of all positions of `tokens`, one step each.
@@ -79,7 +87,7 @@ fn matrix(weights: &DeviceWeights, product: Product, layer: usize) -> &DeviceMat
 #[test]
 fn the_device_packs_as_the_plan_does() {
     let Some(gpu) = Gpu::open() else { return };
-    for (name, decoder, _) in models(&gpu, 64) {
+    for (name, decoder, _) in models(&gpu) {
         let plan = decoder.mega_plan().expect("a plan");
         let weights = decoder.weights();
         let mut current = None;
@@ -104,7 +112,7 @@ fn the_device_packs_as_the_plan_does() {
 #[test]
 fn logits_are_hugging_faces_and_bits_repeat() {
     let Some(gpu) = Gpu::open() else { return };
-    for (name, mut decoder, goldens) in models(&gpu, 256) {
+    for (name, mut decoder, goldens) in models(&gpu) {
         let vocab = decoder.weights().config().vocab_size;
         let (mut worst, mut from_graph) = (0.0_f64, 0.0_f64);
         for (index, golden) in goldens.iter().enumerate() {
@@ -128,10 +136,10 @@ fn logits_are_hugging_faces_and_bits_repeat() {
 #[test]
 fn greedy_tokens_are_the_graphs_however_launches_are_cut() {
     let Some(gpu) = Gpu::open() else { return };
-    for (name, mut decoder, goldens) in models(&gpu, 256) {
+    for (name, mut decoder, goldens) in models(&gpu) {
         let vocab = decoder.weights().config().vocab_size;
         let prompt = &goldens.last().expect("a prompt").prompt;
-        let count = 96.min(256 - prompt.len());
+        let count = 96.min(POSITIONS - prompt.len());
         let tokens = continue_prompt(&mut decoder, prompt, Sampling::GREEDY, count);
         for tokens_per_launch in [1, 7] {
             decoder.set_mega_options(MegaOptions { tokens_per_launch, ..MegaOptions::default() });
@@ -177,7 +185,7 @@ fn draws_are_the_graphs_from_the_same_logits() {
         Sampling { repetition_penalty: 1.3, temperature: 0.0, ..plain },
         Sampling { temperature: 100.0, seed: 8, ..plain },
     ];
-    for (name, mut decoder, goldens) in models(&gpu, 256) {
+    for (name, mut decoder, goldens) in models(&gpu) {
         let prompt = &goldens.last().expect("a prompt").prompt;
         for settings in all {
             let drawn = continue_prompt(&mut decoder, prompt, settings, 24);
@@ -203,17 +211,17 @@ fn draws_are_the_graphs_from_the_same_logits() {
 
 #[test]
 fn long_contexts_agree_across_pages_and_splits() {
-    const POSITIONS: usize = 1200;
+    const LONG: usize = 1200;
     let Some(gpu) = Gpu::open() else { return };
     for checkpoint in golden_checkpoints() {
         let model = Model::open(&checkpoint).expect("a golden checkpoint");
-        if model.config.context_length < POSITIONS {
+        if model.config.context_length < LONG {
             continue;
         }
-        let Some(mut decoder) = decoder(&gpu, &gpu.load(&model, LoadOptions::default()), POSITIONS) else { continue };
+        let Some(mut decoder) = decoder(&gpu, &gpu.load(&model, LoadOptions::default()), LONG) else { continue };
         let vocab = model.config.vocab_size as u32;
         let token = |position: usize| (position as u32).wrapping_mul(2_654_435_761) % vocab;
-        for position in 0..POSITIONS {
+        for position in 0..LONG {
             let border = position % 256 < 3 || position % 256 > 252 || position % 32 == 31 || position % 37 == 0;
             decoder.set_executor(Executor::Graph).expect("it is always there");
             let graph = decoder.decode(&[token(position)]).expect("a step").to_vec();

@@ -5,12 +5,12 @@ use plancher_cuda::{CudaError, DecodeOptions, Decoder, Executor, MegaOptions, Sa
 use plancher_program::gpu::{Instruction, Operation};
 
 use crate::common::Gpu;
-use crate::mega::{continue_prompt, models, next, teach};
+use crate::mega::{POSITIONS, continue_prompt, models, next, teach};
 
 #[test]
 fn end_tokens_end_a_launch_and_more_can_be_asked_for() {
     let Some(gpu) = Gpu::open() else { return };
-    for (name, mut decoder, goldens) in models(&gpu, 256) {
+    for (name, mut decoder, goldens) in models(&gpu) {
         let prompt = &goldens.last().expect("a prompt").prompt;
         let expected = continue_prompt(&mut decoder, prompt, Sampling::GREEDY, 40);
         // As many as the kernel minds, and some more.
@@ -30,9 +30,9 @@ fn end_tokens_end_a_launch_and_more_can_be_asked_for() {
 #[test]
 fn a_thousand_starts_and_stops_in_the_middle_of_launches() {
     let Some(gpu) = Gpu::open() else { return };
-    let (name, mut decoder, goldens) = models(&gpu, 256).next().expect("a model");
+    let (name, mut decoder, goldens) = models(&gpu).into_iter().next().expect("a model");
     let prompt = &goldens.last().expect("a prompt").prompt;
-    let most = 256 - prompt.len();
+    let most = POSITIONS - prompt.len();
     let expected = continue_prompt(&mut decoder, prompt, Sampling::GREEDY, most);
     teach(&mut decoder, prompt);
     for round in 0..1000 {
@@ -51,12 +51,12 @@ fn a_thousand_starts_and_stops_in_the_middle_of_launches() {
 #[test]
 fn a_loop_can_be_left_by_anything_else() {
     let Some(gpu) = Gpu::open() else { return };
-    let (name, mut decoder, goldens) = models(&gpu, 256).next().expect("a model");
+    let (name, mut decoder, goldens) = models(&gpu).into_iter().next().expect("a model");
     let prompt = &goldens.last().expect("a prompt").prompt;
     let logits = teach(&mut decoder, prompt);
     let begin = |decoder: &mut Decoder| {
         teach(decoder, prompt);
-        decoder.start(&[Sampling::GREEDY], &[&[]], 256 - prompt.len(), &[]).expect("room");
+        decoder.start(&[Sampling::GREEDY], &[&[]], POSITIONS - prompt.len(), &[]).expect("room");
         (next(decoder), next(decoder))
     };
     let first = begin(&mut decoder);
@@ -78,7 +78,7 @@ fn a_loop_can_be_left_by_anything_else() {
 #[test]
 fn what_does_not_come_is_named_and_the_next_request_runs() {
     let Some(gpu) = Gpu::open() else { return };
-    for (name, mut decoder, goldens) in models(&gpu, 256) {
+    for (name, mut decoder, goldens) in models(&gpu) {
         let prompt = &goldens.last().expect("a prompt").prompt;
         let expected = continue_prompt(&mut decoder, prompt, Sampling::GREEDY, 8);
         let plan = decoder.mega_plan().expect("a plan").clone();
@@ -125,7 +125,7 @@ fn teach_some(decoder: &mut Decoder, prompt: &[u32]) {
 #[test]
 fn asking_for_it_where_it_cannot_be_is_an_error_of_one_line() {
     let Some(gpu) = Gpu::open() else { return };
-    let (_, decoder, _) = models(&gpu, 64).next().expect("a model");
+    let (_, decoder, _) = models(&gpu).into_iter().next().expect("a model");
     let graph = DecodeOptions { sequences: 1, positions: 64, executor: Executor::Graph, ..DecodeOptions::default() };
     let weights = std::sync::Arc::clone(decoder.weights());
     let mut decoder = Decoder::new(&gpu.device, &gpu.compiler, weights, graph).expect("a small model");
