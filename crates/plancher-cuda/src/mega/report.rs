@@ -118,3 +118,45 @@ fn locate(exchange: &Exchange, layers: usize, byte: usize) -> Option<(usize, Slo
     let found = slots.iter().map(|&slot| (slot, exchange.slot(layer, slot)));
     found.filter(|(_, range)| range.contains(&byte)).map(|(slot, range)| (layer, slot, byte - range.start)).next()
 }
+
+#[cfg(test)]
+mod tests {
+    use plancher_program::gpu::{Operation, Target};
+
+    use super::super::kernel::Sizes;
+    use super::*;
+
+    #[test]
+    fn a_record_becomes_who_waited_for_what() {
+        let sizes = Sizes { layers: 2, hidden: 72, heads: (8, 1), head_dim: 16, feed_forward: 200, vocab: 515 };
+        let plan = Plan::new(&sizes.config(), Target { multiprocessors: 7, ..Target::h200(64) }).expect("a plan");
+        let (worker, list) = plan.workers.iter().enumerate().next_back().expect("workers");
+        let is_it = |instruction: &Instruction| instruction.operation == Operation::Output && instruction.layer == 1;
+        let instruction = list.instructions.iter().position(is_it).expect("every worker has rows") as u32;
+        // The sixth word of the slot, in the second copy.
+        let word = (plan.exchange.copy_bytes + plan.exchange.slot(1, Slot::Attended).start) / 4 + 5;
+        let text = |kind, warp, detail: usize| {
+            let worker = worker as u32;
+            Record::from([worker, warp, kind, 3, instruction, detail as u32, 99, 0]).error(&plan).to_string()
+        };
+        let owner = plan.combine.owner(10).expect("of an output");
+        assert_eq!(
+            text(1, 2, word),
+            format!(
+                "the megakernel gave up: warp 2 (consumer) of worker {worker}, at instruction {instruction} (output of layer 1) \
+                 of token 3 of the launch, looked 99 times for the words from 10 on of attention's outputs in layer 1, the \
+                 first of them from worker {owner}"
+            )
+        );
+        // Where there is no such word, worker or kind, as after a fault, it is still one line.
+        let (head, owner) =
+            (plan.exchange.slot(2, Slot::Attention).start / 4, plan.residual().owner(0).expect("a row"));
+        let first = format!("the residual stream before attention in layer 2, the first of them from worker {owner}");
+        assert!(text(1, 0, head).ends_with(&first));
+        assert!(text(1, 0, plan.exchange.candidates / 4).contains(&format!("word {}", plan.exchange.candidates / 4)));
+        assert!(text(3, 8, 0).contains("(finalizer)") && text(2, 9, 4).contains("(producer)"));
+        assert!(text(77, 9, 1).ends_with("something that the host does not know (kind 77, 1)"));
+        let nobody = Record::from([u32::MAX; 8]).error(&plan).to_string();
+        assert!(nobody.contains("(no instruction)") && !nobody.contains('\n'), "{nobody}");
+    }
+}
