@@ -10,6 +10,7 @@ use super::kernel::{MEGA, constants};
 use super::memory::{self, Biases, Memory};
 use super::parameters::{MOST_END_TOKENS, Mode, Parameters};
 use super::trace::{StepTrace, buffer_words};
+use super::verdict::Verdict;
 use crate::{
     Arguments, CudaError, Device, DeviceBuffer, DeviceWeights, Element, Kernel, KvCache, Launch, Loader, Result,
 };
@@ -66,7 +67,8 @@ pub(crate) struct Mega {
     kernel: Kernel,
     tracer: Option<Tracer>,
     launch: Launch,
-    plan: Plan,
+    plan: Arc<Plan>,
+    verdict: Verdict,
     memory: Memory,
     control: Control,
     parameters: Parameters,
@@ -88,7 +90,8 @@ impl Mega {
         options: MegaOptions,
     ) -> Result<Self> {
         let device = loader.device().clone();
-        let plan = plan(&device, weights, cache.positions())?;
+        let plan = Arc::new(plan(&device, weights, cache.positions())?);
+        let verdict = Verdict::begin(&plan);
         let wanted = memory::bytes(&plan).saturating_add(MARGIN);
         let free = device.memory()?.free;
         if wanted > free {
@@ -122,7 +125,7 @@ impl Mega {
         };
         let launch = Launch::linear(workers, THREADS).shared(shared).cooperative();
         let weights = Arc::clone(weights);
-        Ok(Self { device, kernel, tracer: None, launch, plan, memory, control, parameters, options, weights })
+        Ok(Self { device, kernel, tracer: None, launch, plan, verdict, memory, control, parameters, options, weights })
     }
 
     /// How it is run.
@@ -162,11 +165,12 @@ impl Mega {
     /// are minded, and when it is told to.
     ///
     /// # Errors
-    /// If the device has failed.
+    /// If the plan was not found safe, or the device has failed.
     ///
     /// # Safety
     /// The cache has room for `steps` more positions, and what the operands name lives until the device was waited for.
     pub(crate) unsafe fn launch(&mut self, mode: Mode, steps: usize, end_tokens: &[u32]) -> Result<()> {
+        self.verdict.wait()?;
         self.memory.clear()?;
         let parameters = self.parameters_of(mode, steps, end_tokens);
         // SAFETY: the parameters are those of this plan's memory; the rest is the caller's promise.
@@ -182,6 +186,7 @@ impl Mega {
     /// # Safety
     /// As for [`Self::launch`].
     pub(crate) unsafe fn launch_traced(&mut self, loader: &mut Loader, steps: usize) -> Result<()> {
+        self.verdict.wait()?;
         let parameters = self.parameters_of(Mode::Greedy, steps, &[]);
         let tracer = match &mut self.tracer {
             Some(tracer) => tracer,

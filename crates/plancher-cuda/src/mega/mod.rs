@@ -2,6 +2,8 @@
 //! [plan](plancher_program::gpu) for model and device, the packed copy of the weights, the parameters, the launch, the
 //! block of host memory through which tokens come and a request to stop goes.
 //!
+//! No plan runs that the [checker](plancher_program::gpu::check) has not passed.
+//!
 //! All blocks of a launch must be on the device at once, since they wait for each other: that is checked when the
 //! kernel is made, and the launch is a cooperative one, which the driver refuses otherwise. A second process on the same
 //! GPU takes turns with this one, whole devices at a time, and so cannot keep some of the blocks away.
@@ -18,6 +20,7 @@ mod pack;
 mod parameters;
 mod report;
 pub mod trace;
+mod verdict;
 
 pub(crate) use control::RING;
 pub(crate) use kernel::MEGA;
