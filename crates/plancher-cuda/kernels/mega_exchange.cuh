@@ -280,7 +280,7 @@ static __device__ __forceinline__ u32 kept_address(const void* shared) {
 }
 
 // A field of the block's static shared memory, whose kept address is `base`.
-#define FIELD(base, field) ((base) + (u32)__builtin_offsetof(mega_shared, field))
+#define FIELD(base, field) ((base) + (u32)(u64)&((mega_shared*)0)->field)
 
 static __device__ __forceinline__ void store_shared_word(u32 address, u32 x) {
     asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory");
