@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::accesses::{Access, Step};
+use super::words::{in_order, overlapping};
 use super::{CheckError, Place};
 use crate::gpu::{Operation, Plan};
 use crate::{Counter, CounterId, Instruction, Phase, Program, Target, Wait, WorkerProgram};
@@ -14,6 +15,7 @@ use crate::{Counter, CounterId, Instruction, Phase, Program, Target, Wait, Worke
 /// Instructions that an end counts as: it tells its candidate before it reads the others'.
 const END_PARTS: usize = 2;
 
+/// Steps in which every word has one writer.
 pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<(), CheckError> {
     let lengths: Vec<usize> = plan.workers.iter().map(|list| list.instructions.len() + END_PARTS - 1).collect();
     let blank = Instruction {
@@ -42,18 +44,17 @@ pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<(), CheckError> {
         };
         for edge in edges {
             let mut counters: HashMap<(u32, u32), (CounterId, u32)> = HashMap::new();
+            let writes = in_order(&edge.writes);
             for read in &edge.reads {
                 let (counter, value) = *counters.entry((read.words.start, read.words.end)).or_insert_with(|| {
                     let id = CounterId(program.counters.len());
                     program.counters.push(Counter { name: String::new() });
-                    let mut value = 0;
-                    for write in &edge.writes {
-                        if write.words.start < read.words.end && read.words.start < write.words.end {
-                            let (worker, place) = at(write, false);
-                            program.workers[worker].instructions[place].signals.push(id);
-                            value += 1;
-                        }
+                    let writers = overlapping(&writes, read);
+                    for write in writers {
+                        let (worker, place) = at(write, false);
+                        program.workers[worker].instructions[place].signals.push(id);
                     }
+                    let value = writers.len() as u32;
                     (id, value)
                 });
                 let (worker, place) = at(read, true);

@@ -99,10 +99,13 @@ static NONE: Vec<Access> = Vec::new();
 
 /// Each kind in order of its words.
 fn sorted(accesses: &EdgeAccesses) -> EdgeAccesses {
-    let mut sorted = accesses.clone();
-    for list in [&mut sorted.writes, &mut sorted.clears, &mut sorted.reads] {
-        list.sort_unstable_by_key(|access| (access.words.start, access.words.end, access.worker, access.instruction));
-    }
+    let EdgeAccesses { writes, reads, clears } = accesses;
+    EdgeAccesses { writes: in_order(writes), reads: in_order(reads), clears: in_order(clears) }
+}
+
+pub(super) fn in_order(accesses: &[Access]) -> Vec<Access> {
+    let mut sorted = accesses.to_vec();
+    sorted.sort_unstable_by_key(|access| (access.words.start, access.words.end, access.worker, access.instruction));
     sorted
 }
 
@@ -136,7 +139,7 @@ fn missing(access: &Access, others: &[Access]) -> Option<usize> {
 }
 
 /// Those of `others`, in order and apart, that have words of `access`.
-fn overlapping<'a>(others: &'a [Access], access: &Access) -> &'a [Access] {
+pub(super) fn overlapping<'a>(others: &'a [Access], access: &Access) -> &'a [Access] {
     let first = others.partition_point(|other| other.words.end <= access.words.start);
     let length = others[first..].partition_point(|other| other.words.start < access.words.end);
     &others[first..first + length]
