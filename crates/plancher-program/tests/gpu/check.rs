@@ -150,10 +150,15 @@ fn messages_say_who_does_what_wrong() {
         message(&|plan| plan.exchange.bytes -= 256),
         message(&|plan| plan.ring.table_pages -= 1),
         message(&|plan| plan.ring.stages = 2),
-        message(&|plan| plan.target.shared_memory = 200_000),
-        message(&|plan| plan.target.positions = 1 << 30),
     ];
     insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn shared_memory_that_is_not_there_is_refused() {
+    let mut plan = small();
+    plan.target.shared_memory = 100_000;
+    assert!(matches!(check(&plan), Err(CheckError::Bound { what: "shared memory", bound: 100_000, .. })));
 }
 
 #[test]

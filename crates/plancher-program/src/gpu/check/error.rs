@@ -75,7 +75,7 @@ pub enum CheckError {
         /// What it would have to be.
         expected: usize,
     },
-    /// Shared memory that is not there, or numbers that the kernel cannot count up to.
+    /// Sizes beyond what there is.
     #[error("`{what}` is `{value}`, beyond `{bound}`")]
     Bound {
         /// What.
