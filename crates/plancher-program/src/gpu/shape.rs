@@ -104,6 +104,9 @@ impl Shape {
             let expected = "at least an eighth of `num_attention_heads`";
             return size("num_key_value_heads", self.n_kv_heads, expected);
         }
+        if !self.rotary_pairs.is_multiple_of(2) {
+            return size("rotary_dim", 2 * self.rotary_pairs, "multiples of 4");
+        }
         if self.post_norms { Err(PlanError::PostNorms) } else { Ok(()) }
     }
 
