@@ -67,7 +67,7 @@ fn golden_checkpoints_agree_with_transformers() {
     }
 }
 
-const SCHEDULES: [Schedule; 12] = [
+const SCHEDULES: [Schedule; 13] = [
     Schedule::RoundRobin,
     Schedule::Random(1),
     Schedule::Random(2),
@@ -80,6 +80,7 @@ const SCHEDULES: [Schedule; 12] = [
     Schedule::HoldConsumers,
     Schedule::HoldFinalizers,
     Schedule::HoldProducers,
+    Schedule::HoldStores,
 ];
 
 /// Tokens of one run and the bits of its last logits.

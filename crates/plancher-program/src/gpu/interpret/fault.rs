@@ -121,6 +121,7 @@ pub(super) fn wait_text(wait: Wait, exchange: &Exchange, layers: usize) -> Strin
             format!("{positions} positions of key/value head {kv_head} of layer {layer}")
         }
         Wait::Arrivals(count) => format!("{count} arrivals"),
+        Wait::Stores => "a store".to_owned(),
     }
 }
 

@@ -5,7 +5,8 @@
 use super::attention::merge;
 use super::consumer::RESIDUAL_SCALE;
 use super::element::{clamp, ordered_bits, pack, round};
-use super::machine::{Key, Seat, Wait};
+use super::machine::{Seat, Wait};
+use super::memory::Change;
 use super::model::Tile;
 use super::worker::{Chunk, add_up};
 use crate::gpu::{CONSUMERS, Element, Instruction, Operation, Product, Slot};
@@ -52,7 +53,7 @@ pub(super) async fn run(seat: Seat<'_>) {
             if matches!(instruction.operation, Operation::Head | Operation::End) && !finalizer.cleared {
                 finalizer.cleared = true;
                 if seat.worker == 0 {
-                    seat.publish(seat.machine.stop_word(step), u32::from(stop)).await;
+                    seat.store(Change::Publish { word: seat.machine.stop_word(step), value: u32::from(stop) });
                 }
                 finalizer.clear_before().await;
             }
@@ -63,8 +64,7 @@ pub(super) async fn run(seat: Seat<'_>) {
         }
         let (next, stop) = finalizer.choose().await;
         token = next;
-        seat.machine.arrivals.set(seat.machine.arrivals.get() + 1);
-        seat.machine.notify(Key::Arrivals);
+        seat.store(Change::Arrive);
         if stop {
             return;
         }
@@ -86,7 +86,7 @@ impl Finalizer<'_> {
             _ => {
                 for tile in model.tiles(instruction) {
                     let chunks = self.take().await;
-                    self.tile(instruction, &tile, &chunks).await;
+                    self.tile(instruction, &tile, &chunks);
                     self.seat.turn().await;
                 }
             }
@@ -102,7 +102,7 @@ impl Finalizer<'_> {
     }
 
     /// Finishes the rows of a tile.
-    async fn tile(&mut self, instruction: &Instruction, tile: &Tile, chunks: &[Chunk; CONSUMERS]) {
+    fn tile(&mut self, instruction: &Instruction, tile: &Tile, chunks: &[Chunk; CONSUMERS]) {
         let model = self.seat.machine.model;
         let layer = usize::from(instruction.layer);
         let factor = model.inverse_rms(add_up(std::array::from_fn(|consumer| chunks[consumer].squares)));
@@ -113,7 +113,7 @@ impl Finalizer<'_> {
             Operation::QueryKeyValue => {
                 let values =
                     values.map(|row| model.round(sum(row) * factor + self.bias(instruction, tile.first + row)));
-                self.publish(layer, Slot::QueryKeyValue, tile.first, &values.collect::<Vec<_>>()).await;
+                self.publish(layer, Slot::QueryKeyValue, tile.first, &values.collect::<Vec<_>>());
             }
             Operation::GateUp => {
                 let FeedForward::Dense { activation, size } = model.config.layers[layer].feed_forward else { return };
@@ -122,7 +122,7 @@ impl Finalizer<'_> {
                     let up = sum(row + 8) * factor + self.bias(instruction, size + tile.first + row);
                     model.round(clamp(model.plan.target.element, activate(activation, gate) * up))
                 });
-                self.publish(layer, Slot::Gated, tile.first, &gated.collect::<Vec<_>>()).await;
+                self.publish(layer, Slot::Gated, tile.first, &gated.collect::<Vec<_>>());
             }
             Operation::Output | Operation::Down => {
                 let branch = values.map(|row| sum(row) + self.bias(instruction, tile.first + row)).collect::<Vec<_>>();
@@ -132,9 +132,9 @@ impl Finalizer<'_> {
                 let published: &[f32] = if model.plan.shape.post_norms { &branch } else { own };
                 let bits: Vec<_> = published.iter().map(|x| round(Element::F16, x * RESIDUAL_SCALE)).collect();
                 if instruction.operation == Operation::Output {
-                    self.publish(layer, Slot::FeedForward, tile.first, &bits).await;
+                    self.publish(layer, Slot::FeedForward, tile.first, &bits);
                 } else {
-                    self.publish(layer + 1, Slot::Attention, tile.first, &bits).await;
+                    self.publish(layer + 1, Slot::Attention, tile.first, &bits);
                 }
             }
             _ => {
@@ -173,10 +173,10 @@ impl Finalizer<'_> {
     }
 
     /// Publishes elements of a slot from `first` on.
-    async fn publish(&self, layer: usize, slot: Slot, first: usize, elements: &[u16]) {
+    fn publish(&self, layer: usize, slot: Slot, first: usize, elements: &[u16]) {
         let start = self.seat.machine.slot(self.step, layer, slot) + first / 2;
         for (word, pair) in elements.chunks_exact(2).enumerate() {
-            self.seat.publish(start + word, pack(pair[0], pair[1])).await;
+            self.seat.store(Change::Publish { word: start + word, value: pack(pair[0], pair[1]) });
         }
     }
 
@@ -202,25 +202,25 @@ impl Finalizer<'_> {
                     let row = rows.1 * shape.n_heads + heads.start;
                     // A word each is as much as two elements.
                     let sums = machine.slot(before, layer, Slot::PartialSums);
-                    self.clear(sums, 4 * row, 4 * heads.len()).await;
+                    self.clear(sums, 4 * row, 4 * heads.len());
                     let outputs = machine.slot(before, layer, Slot::PartialOutputs);
                     (outputs, (row * shape.head_dim, heads.len() * shape.head_dim))
                 }
                 _ => continue,
             };
-            self.clear(slot, first, count).await;
+            self.clear(slot, first, count);
             seat.turn().await;
         }
-        seat.clear_wide(machine.candidate(before, seat.worker)).await;
+        seat.store(Change::ClearWide { word: machine.candidate(before, seat.worker) });
         if seat.worker == 0 {
-            seat.clear(machine.stop_word(before)).await;
+            seat.store(Change::Clear { word: machine.stop_word(before) });
         }
     }
 
-    async fn clear(&self, slot: usize, first: usize, elements: usize) {
+    fn clear(&self, slot: usize, first: usize, elements: usize) {
         let start = slot + first / 2;
         for word in start..start + elements / 2 {
-            self.seat.clear(word).await;
+            self.seat.store(Change::Clear { word });
         }
     }
 
@@ -242,15 +242,15 @@ impl Finalizer<'_> {
             let (maximum, sum, out) = merge(&chunks, number, shape.head_dim);
             let elements: Vec<_> = out.into_iter().map(|x| model.round(x)).collect();
             if active == 1 {
-                self.publish(layer, Slot::Attended, head * shape.head_dim, &elements).await;
+                self.publish(layer, Slot::Attended, head * shape.head_dim, &elements);
                 continue;
             }
             let row = split * shape.n_heads + head;
-            self.publish(layer, Slot::PartialOutputs, row * shape.head_dim, &elements).await;
+            self.publish(layer, Slot::PartialOutputs, row * shape.head_dim, &elements);
             let words = self.seat.machine.slot(self.step, layer, Slot::PartialSums) + 2 * row;
             for (word, x) in [maximum, sum].into_iter().enumerate() {
                 let x = if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x };
-                self.seat.publish(words + word, x.to_bits()).await;
+                self.seat.store(Change::Publish { word: words + word, value: x.to_bits() });
             }
         }
         self.seat.turn().await;
@@ -300,7 +300,7 @@ impl Finalizer<'_> {
             }
             let factor = 1.0 / parts[0][8];
             let elements: Vec<_> = parts[0][..8].iter().map(|x| model.round(x * factor)).collect();
-            self.publish(layer, Slot::Attended, at, &elements).await;
+            self.publish(layer, Slot::Attended, at, &elements);
         }
         self.seat.turn().await;
     }
@@ -308,7 +308,8 @@ impl Finalizer<'_> {
     /// The next token, as every worker finds it, and whether the run ends with it.
     async fn choose(&self) -> (u32, bool) {
         let (seat, machine) = (self.seat, self.seat.machine);
-        seat.publish_wide(machine.candidate(self.step, seat.worker), self.best).await;
+        let word = machine.candidate(self.step, seat.worker);
+        seat.store(Change::PublishWide { word, value: self.best });
         seat.turn().await;
         let mut best = 0;
         for worker in 0..machine.workers.len() {

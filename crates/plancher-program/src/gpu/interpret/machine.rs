@@ -1,6 +1,6 @@
 //! All workers at once, on one thread: every warp is a future that is polled when what it waits for has come, in the order
-//! that a [`Schedule`] says. Memory is sequentially consistent here; which fences the device needs is not this module's
-//! subject, only which values must meet.
+//! that a [`Schedule`] says. What finalizers write reaches others late and out of order (`memory`); everything within a worker
+//! is in order, as its barriers are to see to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,10 +11,11 @@ use std::task::{Context, Poll, Waker};
 
 use super::cache::Cache;
 use super::fault::{Waiting, wait_text, who, word_text};
+use super::memory::{Change, Store};
 use super::model::Model;
-use super::schedule::{FINALIZER, PRODUCER, Schedule, Scheduler, WARPS};
+use super::schedule::{FINALIZER, MEMORY, PRODUCER, Schedule, Scheduler, WARPS};
 use super::worker::Worker;
-use super::{Fault, consumer, finalizer, producer};
+use super::{Fault, consumer, finalizer, memory, producer};
 use crate::gpu::{CONSUMERS, COPIES, SENTINEL, Slot};
 
 /// What a warp waits for. Numbers count from the start of the run; those of stages, chunks and branches are the worker's.
@@ -38,6 +39,8 @@ pub(super) enum Wait {
     Appended { layer: usize, kv_head: usize, positions: usize },
     /// Workers have arrived so many times.
     Arrivals(usize),
+    /// There is a store that has not arrived.
+    Stores,
 }
 
 /// Where a change wakes those who wait.
@@ -47,6 +50,7 @@ pub(super) enum Key {
     Word(usize),
     Cache,
     Arrivals,
+    Stores(usize),
 }
 
 /// Asked, with the tokens that have reached the host, whether to stop.
@@ -119,6 +123,7 @@ impl<'a> Machine<'a> {
                 warps.push(match warp {
                     FINALIZER => Box::pin(finalizer::run(seat)),
                     PRODUCER => Box::pin(producer::run(seat)),
+                    MEMORY => Box::pin(memory::run(seat)),
                     _ => Box::pin(consumer::run(seat)),
                 });
             }
@@ -164,7 +169,8 @@ impl<'a> Machine<'a> {
             let (step, instruction) = self.places[warp].get();
             let (worker, warp) = (warp / WARPS, warp % WARPS);
             let operation = self.model.lists[worker][instruction].operation;
-            let wait = wait_text(wait.get()?, &plan.exchange, plan.shape.layers);
+            let wait = wait.get().filter(|&wait| wait != Wait::Stores)?;
+            let wait = wait_text(wait, &plan.exchange, plan.shape.layers);
             Some(Waiting { worker, warp, step, instruction, operation, wait })
         });
         let mut waiting: Vec<_> = waiting.collect();
@@ -175,6 +181,10 @@ impl<'a> Machine<'a> {
 
     pub(super) fn word(&self, word: usize) -> u32 {
         self.words[word].get()
+    }
+
+    pub(super) fn set(&self, word: usize, value: u32) {
+        self.words[word].set(value);
     }
 
     /// The first word of a slot of a step's copy.
@@ -217,6 +227,7 @@ impl<'a> Seat<'a> {
                 Wait::Word(word) => Key::Word(word),
                 Wait::Appended { .. } => Key::Cache,
                 Wait::Arrivals(_) => Key::Arrivals,
+                Wait::Stores => Key::Stores(self.worker),
                 _ => Key::Worker(self.worker),
             };
             self.machine.waits[self.index()].set(Some(wait));
@@ -240,6 +251,7 @@ impl<'a> Seat<'a> {
                 machine.cache.borrow().appended(layer, kv_head) >= positions
             }
             Wait::Arrivals(count) => machine.arrivals.get() >= count,
+            Wait::Stores => !own.stores.borrow().is_empty(),
         }
     }
 
@@ -257,45 +269,24 @@ impl<'a> Seat<'a> {
         words.flat_map(|word| super::element::unpack(self.machine.word(word))).collect()
     }
 
-    /// Writes two words that are one on the device; it is there when the second is.
-    pub(super) async fn publish_wide(&self, word: usize, value: u64) {
-        self.machine.words[word].set(value as u32);
-        self.publish(word + 1, (value >> 32) as u32).await;
+    /// A change of memory, which the others see later.
+    pub(super) fn store(&self, change: Change) {
+        let place = self.machine.places[self.index()].get();
+        self.own().stores.borrow_mut().push_back(Store { change, place });
+        self.machine.notify(Key::Stores(self.worker));
     }
 
-    /// Clears such a word.
-    pub(super) async fn clear_wide(&self, word: usize) {
-        self.machine.words[word].set(SENTINEL);
-        self.clear(word + 1).await;
-    }
-
-    /// Writes a word that must be clear.
-    pub(super) async fn publish(&self, word: usize, value: u32) {
-        if self.machine.word(word) != SENTINEL {
-            self.fail(Fault::Overwritten { by: self.who(), word: self.name(word) }).await;
-        }
-        self.machine.words[word].set(value);
-        self.machine.notify(Key::Word(word));
-    }
-
-    /// Clears a word that must have been written.
-    pub(super) async fn clear(&self, word: usize) {
-        if self.machine.words[word].replace(SENTINEL) == SENTINEL {
-            self.fail(Fault::ClearedTwice { by: self.who(), word: self.name(word) }).await;
-        }
-    }
-
-    async fn fail(&self, fault: Fault) -> Infallible {
+    pub(super) async fn fail(&self, fault: Fault) -> Infallible {
         *self.machine.fault.borrow_mut() = Some(fault);
         pending().await
     }
 
-    fn who(&self) -> String {
-        let (step, instruction) = self.machine.places[self.index()].get();
-        format!("{} in step {step}, instruction {instruction},", who(self.worker, self.warp))
+    /// Who did what this worker's finalizer did there.
+    pub(super) fn who(&self, (step, instruction): (usize, usize)) -> String {
+        format!("{} in step {step}, instruction {instruction},", who(self.worker, FINALIZER))
     }
 
-    fn name(&self, word: usize) -> String {
+    pub(super) fn name(&self, word: usize) -> String {
         let plan = self.machine.model.plan;
         word_text(word, &plan.exchange, plan.shape.layers)
     }

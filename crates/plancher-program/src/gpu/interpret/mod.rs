@@ -14,6 +14,7 @@ mod fault;
 mod finalizer;
 mod image;
 mod machine;
+mod memory;
 mod model;
 mod producer;
 mod schedule;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-/// Warps of a worker: eight consumers, then these two.
+/// Warps of a worker: eight consumers, these two, and what lets its stores arrive.
 pub(super) const FINALIZER: usize = 8;
 pub(super) const PRODUCER: usize = 9;
-pub(super) const WARPS: usize = 10;
+pub(super) const MEMORY: usize = 10;
+pub(super) const WARPS: usize = 11;
 
 /// Who goes next, of all warps that can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Schedule {
     HoldFinalizers,
     /// Producers only when nobody else can go on.
     HoldProducers,
+    /// What was written reaches others only when nobody can go on without.
+    HoldStores,
 }
 
 /// The warps that can go on, ordered by when they will.
@@ -66,6 +69,7 @@ impl Scheduler {
             Schedule::HoldConsumers => hold(warp % WARPS < FINALIZER),
             Schedule::HoldFinalizers => hold(warp % WARPS == FINALIZER),
             Schedule::HoldProducers => hold(warp % WARPS == PRODUCER),
+            Schedule::HoldStores => hold(warp % WARPS == MEMORY),
         };
         self.arrivals += 1;
         self.ready.insert((priority, self.arrivals, warp));
@@ -84,6 +88,20 @@ impl Scheduler {
         match self.schedule {
             Schedule::RoundRobin => true,
             Schedule::Random(_) | Schedule::Delays(_) => self.next_random().is_multiple_of(2),
+            _ => false,
+        }
+    }
+
+    /// Which of so many stores arrives next.
+    pub(super) fn pick(&mut self, stores: usize) -> usize {
+        if self.schedule == Schedule::RoundRobin { 0 } else { (self.next_random() % stores as u64) as usize }
+    }
+
+    /// Whether a worker's further stores arrive later.
+    pub(super) fn stores_rest(&mut self) -> bool {
+        match self.schedule {
+            Schedule::Random(_) | Schedule::Delays(_) => self.next_random().is_multiple_of(4),
+            Schedule::HoldStores => true,
             _ => false,
         }
     }

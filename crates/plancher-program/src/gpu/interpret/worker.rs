@@ -1,7 +1,9 @@
 //! What the warps of one worker share: the ring, the buffers of partial sums, and how far each of them is.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
+use super::memory::Store;
 use crate::gpu::{CONSUMERS, STAGE_BYTES};
 
 /// What a consumer leaves for the finalizer: partial sums of a tile, or of attention.
@@ -33,6 +35,8 @@ pub(super) struct Worker {
     /// Steps whose token is known.
     pub(super) begun: Cell<usize>,
     pub(super) token: Cell<u32>,
+    /// What the finalizer has written and others do not see yet.
+    pub(super) stores: RefCell<VecDeque<Store>>,
 }
 
 impl Worker {
@@ -48,6 +52,7 @@ impl Worker {
             squared: Default::default(),
             begun: Cell::new(0),
             token: Cell::new(0),
+            stores: RefCell::default(),
         }
     }
 
