@@ -130,7 +130,7 @@ fn a_worker_without_rows_of_most_products_keeps_up() {
             assert!(error < 1e-2, "{error}");
         }
         let expected = greedy_bits(&mut interpreter, Schedule::Ahead);
-        for schedule in [Schedule::Behind, Schedule::Delays(3), Schedule::HoldWorker(131), Schedule::HoldFinalizers] {
+        for schedule in [Schedule::Behind, Schedule::Delays(3), Schedule::HoldWorker(131), Schedule::HoldStores] {
             interpreter.truncate(5);
             assert!(greedy_bits(&mut interpreter, schedule) == expected, "{schedule:?}");
         }

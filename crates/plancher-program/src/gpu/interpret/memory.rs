@@ -2,6 +2,8 @@
 //! for stores to one word. Only the worker's arrival comes after all that it wrote before: it is a release, and the others
 //! acquire it.
 
+use std::collections::VecDeque;
+
 use super::fault::Fault;
 use super::machine::{Key, Seat, Wait};
 use crate::gpu::SENTINEL;
@@ -37,17 +39,27 @@ impl Change {
             Self::Arrive => None,
         }
     }
+
+    fn publishes(self) -> bool {
+        matches!(self, Self::Publish { .. } | Self::PublishWide { .. })
+    }
 }
 
 /// Lets the stores of a worker arrive, one after the other.
 pub(super) async fn run(seat: Seat<'_>) {
     loop {
+        seat.at(0, 0);
         seat.wait(Wait::Stores).await;
         let store = next(&seat);
         if let Err(fault) = apply(&seat, store) {
             seat.fail(fault).await;
         }
         if seat.machine.scheduler.borrow_mut().stores_rest() {
+            if seat.machine.scheduler.borrow().holds_stores() {
+                // Those that nobody waits for are held back longer.
+                let is_awaited = awaited(&seat.own().stores.borrow()).is_some();
+                seat.at(usize::from(!is_awaited), 0);
+            }
             seat.turn().await;
         }
     }
@@ -56,13 +68,19 @@ pub(super) async fn run(seat: Seat<'_>) {
 /// Takes out the store that arrives next.
 fn next(seat: &Seat<'_>) -> Store {
     let mut stores = seat.own().stores.borrow_mut();
-    let picked = seat.machine.scheduler.borrow_mut().pick(stores.len());
+    let picked = seat.machine.scheduler.borrow_mut().pick(stores.len(), || awaited(&stores));
     // Stores to one word stay in order, and an arrival comes after everything before it, but not before what is behind.
     let place = match stores[picked].change.word() {
         Some(word) => stores.iter().position(|store| store.change.word() == Some(word)).unwrap_or(picked),
         None => 0,
     };
     stores.remove(place).unwrap_or_else(|| unreachable!("there is one"))
+}
+
+/// The first store that somebody may wait for: one that publishes a word of which nothing older is on its way.
+fn awaited(stores: &VecDeque<Store>) -> Option<usize> {
+    let first = |change: Change| stores.iter().position(|store| store.change.word() == change.word());
+    stores.iter().enumerate().position(|(place, store)| store.change.publishes() && first(store.change) == Some(place))
 }
 
 fn apply(seat: &Seat<'_>, store: Store) -> Result<(), Fault> {
@@ -73,7 +91,7 @@ fn apply(seat: &Seat<'_>, store: Store) -> Result<(), Fault> {
         return Ok(());
     };
     let is_clear = machine.word(word) == SENTINEL;
-    let publishes = matches!(store.change, Change::Publish { .. } | Change::PublishWide { .. });
+    let publishes = store.change.publishes();
     if publishes != is_clear {
         let (by, word) = (seat.who(store.place), seat.name(word));
         return Err(if publishes { Fault::Overwritten { by, word } } else { Fault::ClearedTwice { by, word } });

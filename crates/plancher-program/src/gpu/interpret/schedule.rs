@@ -29,7 +29,7 @@ pub enum Schedule {
     HoldFinalizers,
     /// Producers only when nobody else can go on.
     HoldProducers,
-    /// What was written reaches others only when nobody can go on without.
+    /// What was written reaches others only when nobody can go on without, and clears later still.
     HoldStores,
 }
 
@@ -56,7 +56,6 @@ impl Scheduler {
     pub(super) fn push(&mut self, warp: usize, progress: u64) {
         let hold = |held: bool| u64::from(held);
         let priority = match self.schedule {
-            Schedule::RoundRobin => 0,
             Schedule::Random(_) => self.next_random(),
             Schedule::Delays(_) => {
                 let random = self.next_random();
@@ -69,7 +68,8 @@ impl Scheduler {
             Schedule::HoldConsumers => hold(warp % WARPS < FINALIZER),
             Schedule::HoldFinalizers => hold(warp % WARPS == FINALIZER),
             Schedule::HoldProducers => hold(warp % WARPS == PRODUCER),
-            Schedule::HoldStores => hold(warp % WARPS == MEMORY),
+            Schedule::HoldStores if warp % WARPS == MEMORY => 1 + (progress >> 32),
+            Schedule::RoundRobin | Schedule::HoldStores => 0,
         };
         self.arrivals += 1;
         self.ready.insert((priority, self.arrivals, warp));
@@ -92,9 +92,17 @@ impl Scheduler {
         }
     }
 
-    /// Which of so many stores arrives next.
-    pub(super) fn pick(&mut self, stores: usize) -> usize {
-        if self.schedule == Schedule::RoundRobin { 0 } else { (self.next_random() % stores as u64) as usize }
+    /// Which of so many stores arrives next, of which somebody may wait for one.
+    pub(super) fn pick(&mut self, stores: usize, awaited: impl FnOnce() -> Option<usize>) -> usize {
+        match self.schedule {
+            Schedule::RoundRobin => 0,
+            Schedule::HoldStores => awaited().unwrap_or(0),
+            _ => (self.next_random() % stores as u64) as usize,
+        }
+    }
+
+    pub(super) fn holds_stores(&self) -> bool {
+        self.schedule == Schedule::HoldStores
     }
 
     /// Whether a worker's further stores arrive later.
