@@ -68,7 +68,8 @@ pub(super) async fn run(seat: Seat<'_>) {
 /// Takes out the store that arrives next.
 fn next(seat: &Seat<'_>) -> Store {
     let mut stores = seat.own().stores.borrow_mut();
-    let picked = seat.machine.scheduler.borrow_mut().pick(stores.len(), || awaited(&stores));
+    let arrival = || stores.iter().position(|store| matches!(store.change, Change::Arrive));
+    let picked = seat.machine.scheduler.borrow_mut().pick(stores.len(), || awaited(&stores).or_else(arrival));
     // Stores to one word stay in order, and an arrival comes after everything before it, but not before what is behind.
     let place = match stores[picked].change.word() {
         Some(word) => stores.iter().position(|store| store.change.word() == Some(word)).unwrap_or(picked),
