@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
-/// The hash of `crates/NAME/src/**` of every named crate, in the order given.
+/// The hash of `crates/NAME/src/**` of every named crate, in the order given, but for `src/gpu/`: that is code about the
+/// programs of another processor, which a figure of this one has not run (a GPU's figures name their kernels instead).
 pub(crate) fn of_crates<S: AsRef<str>>(root: &Path, crates: &[S]) -> Result<String> {
     let mut hasher = Sha256::new();
     for name in crates {
         let source = root.join("crates").join(name.as_ref()).join("src");
         let mut files = Vec::new();
         collect(&source, &mut files).with_context(|| format!("`{}`", source.display()))?;
+        let elsewhere = source.join("gpu");
+        files.retain(|file| !file.starts_with(&elsewhere));
         files.sort();
         for file in files {
             let relative = file.strip_prefix(root)?.to_string_lossy().into_owned();
@@ -49,4 +52,23 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_about_another_processor_is_not_what_was_timed() -> Result<()> {
+        let root = tempfile::tempdir()?;
+        let source = root.path().join("crates/program/src");
+        std::fs::create_dir_all(source.join("gpu"))?;
+        std::fs::write(source.join("lib.rs"), "mod gpu;")?;
+        let before = of_crates(root.path(), &["program"])?;
+        std::fs::write(source.join("gpu/mod.rs"), "//! A plan.")?;
+        assert_eq!(of_crates(root.path(), &["program"])?, before);
+        std::fs::write(source.join("gpu.rs"), "//! A plan.")?;
+        assert_ne!(of_crates(root.path(), &["program"])?, before);
+        Ok(())
+    }
 }

@@ -44,6 +44,17 @@ static __device__ __forceinline__ void load_rotation(mega_shared& shared, const 
 #endif
 }
 
+// What the next step needs of a consumer, once it has nothing more to attend to: its keys and values can be copied, the rotary rows
+// are there. With the head, where there are rows of it: then nobody waits for this.
+static __device__ __noinline__ void ready_next_step(const mega_parameters& p, mega_shared& shared, const mega_layer* layers, u64 first_rope,
+                                                    u32 step, u32 position, int warp, int lane) {
+    __threadfence();
+    fence_copies();
+    __syncwarp();
+    if (lane == 0) store_shared_release(&shared.appended[warp], step + 1);
+    if (warp == CONSUMERS - 1 && step + 1 < p.steps) load_rotation(shared, layers, first_rope, position + 1, step + 1, lane);
+}
+
 static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, u32 base, char* memory, const uint4* instructions,
                                                const mega_layer* layers, const u32* table, int warp, int lane, u64* trace) {
     const u32 ring = kept_address(memory), barriers = FIELD(base, full);
@@ -56,11 +67,15 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
     for (u32 step = 0;; ++step, ++position) {
         u32* copy = copy_of(p, step);
         c.here.step = step;
+        bool ready = false; // for the next step
 #pragma unroll 1
         for (u32 pc = 0;; ++pc) {
             const uint4 instruction = instructions[pc];
             const u32 operation = operation_of(instruction), layer = layer_of(instruction);
-            if (operation == END) break;
+            if (operation == END) {
+                if (!ready) ready_next_step(p, shared, layers, first_rope, step, position, warp, lane);
+                break;
+            }
             if (operation == EMBED || operation == COMBINE) continue;
             c.here.instruction = pc;
             // From the end of one feed-forward part to the input of the next, hops are short apart: little may be in their way.
@@ -106,11 +121,8 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 #endif
             if (operation == GATE_UP && warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), IN_FLIGHT_LONG);
             if (operation == HEAD) {
-                // What was appended in this step can be copied from now on.
-                fence_copies();
-                __syncwarp();
-                if (lane == 0) store_shared_release(&shared.appended[warp], step + 1);
-                if (warp == CONSUMERS - 1 && step + 1 < p.steps) load_rotation(shared, layers, first_rope, position + 1, step + 1, lane);
+                ready_next_step(p, shared, layers, first_rope, step, position, warp, lane);
+                ready = true;
             }
             bool half;
             const int tiles = tiles_of(operation, instruction.z, &half);
@@ -185,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
         }
     }
     if (attends) {
-        const u32 pages = (*(const u32*)p.positions + p.steps + PAGE - 1) / PAGE;
+        const u32 pages = min((*(const u32*)p.positions + p.steps + PAGE - 1) / PAGE, (u32)(TABLE_PAGES * SPLITS));
 #pragma unroll 1
         for (u32 page = threadIdx.x; page < pages; page += MEGA_THREADS)
             if (page / 8 % SPLITS == split && kept_page(page) < TABLE_PAGES) table[kept_page(page)] = ((const u32*)p.block_table)[page];

@@ -121,7 +121,7 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
         full_since = global_time();
 #endif
         // A few more while little has landed.
-        u32 limit = (in_flight & 0xff) + ((int)(landed - freed) < STAGES / 2 ? in_flight >> 8 : 0);
+        u32 limit = min((in_flight & 0xff) + ((int)(landed - freed) < STAGES / 2 ? in_flight >> 8 : 0), (u32)STAGES - 1);
         if (issued - landed >= limit) continue;
         u32 destination = ring + slot * STAGE_BYTES, barrier = barriers + slot * 8;
         if (at.attends) {
