@@ -214,14 +214,11 @@ fn average_worker(trace: &StepTrace) -> Vec<WorkerRow> {
     for operation in Operation::ALL {
         let (mut dependency, mut weights, mut computing, mut polls) = (0, 0, 0, 0);
         for traced in trace.instructions().filter(|traced| traced.instruction.operation == operation) {
-            let times = &traced.times;
-            let (Some(began), Some(finished)) = (times.began, times.finished) else { continue };
-            let input = times.input.unwrap_or(began);
-            let waited = times.weights.min(finished - input);
-            dependency += input - began;
-            weights += waited;
-            computing += finished - input - waited;
-            polls += times.polls;
+            let Some(phases) = traced.times.phases() else { continue };
+            dependency += phases.input - phases.fetched;
+            weights += (phases.fetched - phases.began) + (phases.landed - phases.input);
+            computing += phases.finished - phases.landed;
+            polls += traced.times.polls;
         }
         let mean = |total: u64| microseconds(total as f64) / n;
         let row = WorkerRow {

@@ -29,7 +29,7 @@ pub struct Times {
     pub input: Option<u64>,
     /// The first consumer warp was done.
     pub finished: Option<u64>,
-    /// How long, between the two, it waited for weights to land.
+    /// How long it waited for weights to land, the first of which it fetches before its input.
     pub weights: u64,
     /// The finalizer had the first of the partial sums of all warps (of [`Operation::Combine`]: all parts).
     pub summed: Option<u64>,
@@ -41,7 +41,34 @@ pub struct Times {
     pub issued: Option<u64>,
 }
 
+/// What the first consumer warp did between the beginning and the end of an instruction, one after the other, by the times
+/// at which each phase ended. Waits for weights are known by their sum; they are put where they most likely were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// The beginning.
+    pub began: u64,
+    /// It had waited for the first weights, where they came after an input that was there at the first look.
+    pub fetched: u64,
+    /// It had waited for its input.
+    pub input: u64,
+    /// It had waited for weights.
+    pub landed: u64,
+    /// It had computed.
+    pub finished: u64,
+}
+
 impl Times {
+    /// What the first consumer warp did; `None` where it had nothing to do.
+    #[must_use]
+    pub fn phases(&self) -> Option<Phases> {
+        let (began, finished) = (self.began?, self.finished?);
+        let input = self.input.unwrap_or(began);
+        // Without a look in vain, what kept it from its input was that it waited for weights first.
+        let early = if self.polls == 0 { self.weights.min(input - began) } else { 0 };
+        let landed = input + (self.weights - early).min(finished - input);
+        Some(Phases { began, fetched: began + early, input, landed, finished })
+    }
+
     /// When others could see the result: it was published or, where that is not stamped, done.
     #[must_use]
     pub fn done(&self) -> Option<u64> {

@@ -13,7 +13,7 @@ pub mod simulate;
 
 pub use attribution::{Attribution, MemoryView, PathRow, Reference, TOLERANCE, WorkerRow};
 pub use dependency::{Place, Publication, Publications, Vector};
-pub use layout::{StepTrace, Times, Traced, WorkerTrace, buffer_words};
+pub use layout::{Phases, StepTrace, Times, Traced, WorkerTrace, buffer_words};
 pub use path::{Leg, Parts, Stretch, critical_path};
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ fn instruction_leg(
     };
     let input = publications.last_input(instruction).filter(|found| found.time <= to);
     // What only the finalizer does begins when its input is there.
-    let awaited = input.filter(|found| times.began.is_none_or(|began| found.time > began));
+    let awaited = input.filter(|found| times.phases().is_none_or(|phases| found.time > phases.fetched));
     let before = (0..place.index).rev().find(|&index| worker.instructions[index].times.finished.is_some());
     let before = before.map(|index| Place { worker: place.worker, index });
     let (from, next) = match (awaited, before) {
@@ -164,22 +164,23 @@ fn instruction_leg(
 fn split(publications: &Publications, traced: &Traced, awaited: Option<Publication>, from: u64, to: u64) -> Parts {
     let times = &traced.times;
     let mut rest = Rest(to - from);
-    let (Some(input), Some(finished)) = (times.input, times.finished) else {
+    let Some(phases) = times.phases() else {
         // Only the finalizer has to do with it.
         let dependency = rest.take(times.summed.map_or(0, |summed| summed.saturating_sub(from)));
         return Parts { dependency, computing: rest.0, ..Parts::default() };
     };
-    let weights = times.weights.min(finished - input);
-    let products = finished - input - weights;
-    let mut computing = rest.take(to.saturating_sub(finished));
+    let weights = phases.landed - phases.input;
+    let products = phases.finished - phases.landed;
+    let mut computing = rest.take(to.saturating_sub(phases.finished));
     let of_first_warp = publications.last_input_of_first_warp(&traced.instruction);
     if awaited.is_some_and(|found| of_first_warp.is_none_or(|first| first.time < found.time)) {
         computing += rest.take(products);
         let weights = rest.take(weights);
         return Parts { dependency: rest.0, weights, computing, lag: 0 };
     }
-    let waited_from = awaited.map(|found| found.time).or(times.began).unwrap_or(input);
-    let dependency = rest.take(input.saturating_sub(waited_from));
-    let weights = rest.take(weights);
+    let waited_from = awaited.map_or(phases.fetched, |found| found.time);
+    let dependency = rest.take(phases.input.saturating_sub(waited_from));
+    let early = if awaited.is_none() { phases.fetched - phases.began } else { 0 };
+    let weights = rest.take(weights + early);
     Parts { dependency, weights, computing: computing + rest.0, lag: 0 }
 }

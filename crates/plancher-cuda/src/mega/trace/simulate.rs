@@ -196,7 +196,7 @@ impl Step {
         let summed = clocks.iter().copied().max().unwrap_or(0).max(worker.finalizer);
         worker.consumers = clocks[0];
         worker.finalizer = summed + self.publish + late;
-        [began, at_input, clocks[0], waited, summed, worker.finalizer, (at_input - began) / 700, issued]
+        [began, at_input, clocks[0], waited, summed, worker.finalizer, (at_input - began).div_ceil(640), issued]
     }
 
     fn attend(
@@ -219,6 +219,6 @@ impl Step {
         let last = rows.into_iter().flat_map(|rows| &input[rows]).max().copied().unwrap_or(0);
         let at_input = began.max(last + self.hop);
         worker.consumers = at_input + self.attention + self.publish + late;
-        [began, at_input, worker.consumers, 0, 0, worker.consumers, (at_input - began) / 700, 0]
+        [began, at_input, worker.consumers, 0, 0, worker.consumers, (at_input - began).div_ceil(640), 0]
     }
 }

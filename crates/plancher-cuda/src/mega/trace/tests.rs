@@ -109,6 +109,25 @@ fn combining_splits_costs_a_hop_a_layer() {
 }
 
 #[test]
+fn weights_that_come_after_the_input_are_what_was_waited_for() {
+    let times = |polls| Times {
+        began: Some(100),
+        input: Some(400),
+        finished: Some(900),
+        weights: 450,
+        polls,
+        ..Times::default()
+    };
+    // The input was there at the first look, behind the first weights.
+    let phases = times(0).phases().expect("a consumer's");
+    assert_eq!((phases.began, phases.fetched, phases.input, phases.landed, phases.finished), (100, 400, 400, 550, 900));
+    // It was not.
+    let phases = times(3).phases().expect("a consumer's");
+    assert_eq!((phases.fetched, phases.landed), (100, 850));
+    assert_eq!(Times { began: None, ..times(0) }.phases(), None);
+}
+
+#[test]
 fn the_path_goes_through_the_late_worker_and_calls_it_lag() {
     let plan = llama();
     let late = Late { worker: 77, operation: Operation::GateUp, layer: 1, by: 3200 };

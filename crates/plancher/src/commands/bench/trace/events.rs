@@ -1,7 +1,7 @@
 //! A traced step of the megakernel as rows for Perfetto: its critical path; for each worker what its consumers did, what its
 //! finalizer published, and how far its stream was.
 
-use plancher_cuda::mega::trace::{Leg, Place, Publications, StepTrace, Stretch, Traced, WorkerTrace};
+use plancher_cuda::mega::trace::{Leg, Phases, Place, Publications, StepTrace, Stretch, Traced, WorkerTrace};
 use plancher_program::gpu::{Instruction, Operation, Plan, STAGE_BYTES};
 use serde_json::{Value, json};
 
@@ -47,12 +47,12 @@ pub(super) fn rows(trace: &StepTrace, plan: &Plan, publications: &Publications, 
 }
 
 /// What a worker waited for and computed: each instruction, and inside it the parts. Waits for weights are known by their
-/// sum only, which is put first.
+/// sum only.
 fn consumers(out: &mut Trace, plan: &Plan, publications: &Publications, index: usize, worker: &WorkerTrace) {
     let row = (WORKERS, index);
     let mut end = worker.began;
     for Traced { instruction, times } in &worker.instructions {
-        let (Some(began), Some(finished)) = (times.began, times.finished) else { continue };
+        let Some(Phases { began, fetched, input, landed, finished }) = times.phases() else { continue };
         end = finished;
         let Instruction { operation, layer, first, count, stages } = *instruction;
         let about = args([
@@ -62,8 +62,15 @@ fn consumers(out: &mut Trace, plan: &Plan, publications: &Publications, index: u
             ("polls_in_vain", Some(json!(times.polls))),
         ]);
         out.slice(slice(row, label(plan, operation, layer), "instruction", (began, finished), about));
-        let input = times.input.unwrap_or(began);
-        if let (Some(vector), true) = (publications.vector(instruction), input > began) {
+        let mut part = |name: &str, category, from: u64, to: u64| {
+            if to > from {
+                out.slice(slice(row, name.to_owned(), category, (from, to), json!({})));
+            }
+        };
+        part("wait: weights", "weights", began, fetched);
+        part("wait: weights", "weights", input, landed);
+        part("compute", "compute", landed, finished);
+        if let (Some(vector), true) = (publications.vector(instruction), input > fetched) {
             // The times are the first warp's, and so is what it waited for.
             let last = publications.last_input_of_first_warp(instruction);
             let about = args([
@@ -71,14 +78,7 @@ fn consumers(out: &mut Trace, plan: &Plan, publications: &Publications, index: u
                 ("published_at_us", last.map(|last| json!(last.time as f64 / 1e3))),
             ]);
             let by = last.map_or_else(String::new, |last| format!(" of worker {}", last.place.worker));
-            out.slice(slice(row, format!("wait: {vector}{by}"), "dependency", (began, input), about));
-        }
-        let landed = input + times.weights.min(finished - input);
-        if landed > input {
-            out.slice(slice(row, "wait: weights".to_owned(), "weights", (input, landed), json!({})));
-        }
-        if finished > landed {
-            out.slice(slice(row, "compute".to_owned(), "compute", (landed, finished), json!({})));
+            out.slice(slice(row, format!("wait: {vector}{by}"), "dependency", (fetched, input), about));
         }
     }
     let token = worker.token.max(end);

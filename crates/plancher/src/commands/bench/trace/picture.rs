@@ -147,12 +147,11 @@ impl Picture<'_> {
             }
         };
         for Traced { times, .. } in &self.trace.workers[worker].instructions {
-            if let (Some(began), Some(finished)) = (times.began, times.finished) {
-                let input = times.input.unwrap_or(began);
-                let landed = input + times.weights.min(finished - input);
-                bar(began, input, WAITING);
-                bar(input, landed, STREAMING);
-                bar(landed, finished, COMPUTING);
+            if let Some(phases) = times.phases() {
+                bar(phases.began, phases.fetched, STREAMING);
+                bar(phases.fetched, phases.input, WAITING);
+                bar(phases.input, phases.landed, STREAMING);
+                bar(phases.landed, phases.finished, COMPUTING);
             }
         }
         for Traced { times, .. } in &self.trace.workers[worker].instructions {
