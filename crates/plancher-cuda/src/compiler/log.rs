@@ -54,7 +54,9 @@ pub(super) fn first_error(log: &str) -> String {
 
 /// Every warning's line, except those about unused helpers.
 pub(super) fn warnings(log: &str) -> Vec<String> {
-    let is_warning = |line: &&str| line.to_ascii_lowercase().contains("warning") && !line.contains("177-D") && !line.starts_with("Remark");
+    let is_warning = |line: &&str| {
+        line.to_ascii_lowercase().contains("warning") && !line.contains("177-D") && !line.starts_with("Remark")
+    };
     log.lines().filter(is_warning).map(|line| line.trim().to_owned()).collect()
 }
 

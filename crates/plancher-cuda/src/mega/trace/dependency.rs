@@ -132,6 +132,13 @@ impl Publications {
         }
     }
 
+    /// Whether an instruction publishes something in this step: attention of a split without positions does not, nor does
+    /// combining where there is one split.
+    #[must_use]
+    pub fn publishes(&self, instruction: &Instruction) -> bool {
+        self.published(instruction).is_some()
+    }
+
     /// The vector that an instruction reads of others, if it reads one in this step.
     #[must_use]
     pub fn vector(&self, instruction: &Instruction) -> Option<Vector> {

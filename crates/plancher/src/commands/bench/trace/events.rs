@@ -37,7 +37,7 @@ pub(super) fn rows(trace: &StepTrace, plan: &Plan, publications: &Publications, 
             out.row((group, index), &name);
         }
         consumers(&mut out, plan, publications, index, worker);
-        finalizer(&mut out, plan, index, worker);
+        finalizer(&mut out, plan, publications, index, worker);
         stream(&mut out, plan, index, worker);
     }
     for leg in legs {
@@ -92,8 +92,10 @@ fn consumers(out: &mut Trace, plan: &Plan, publications: &Publications, index: u
     }
 }
 
-fn finalizer(out: &mut Trace, plan: &Plan, index: usize, worker: &WorkerTrace) {
-    for Traced { instruction, times } in &worker.instructions {
+fn finalizer(out: &mut Trace, plan: &Plan, publications: &Publications, index: usize, worker: &WorkerTrace) {
+    for Traced { instruction, times } in
+        worker.instructions.iter().filter(|own| publications.publishes(&own.instruction))
+    {
         let (Some(summed), Some(published)) = (times.summed, times.published) else { continue };
         let Instruction { operation, layer, first, count, .. } = *instruction;
         let about = json!({ "first": first, "count": count });

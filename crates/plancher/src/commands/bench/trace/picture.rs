@@ -154,7 +154,8 @@ impl Picture<'_> {
                 bar(phases.landed, phases.finished, COMPUTING);
             }
         }
-        for Traced { times, .. } in &self.trace.workers[worker].instructions {
+        let own = self.trace.workers[worker].instructions.iter();
+        for Traced { times, .. } in own.filter(|own| self.publications.publishes(&own.instruction)) {
             if let Some(published) = times.published.filter(|&time| time > window.from && time <= window.to) {
                 let _ = writeln!(body, "{}", publication(window.x(published), y));
             }
