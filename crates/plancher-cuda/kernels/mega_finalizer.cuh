@@ -107,7 +107,7 @@ static __device__ __forceinline__ void finish_query_key_value(finalizer& f, cons
         x.x += b.x;
         x.y += b.y;
 #endif
-        store_word(out + row / 2, present(pack_elements(x.x, x.y)));
+        store_word(out + row / 2, present(pack_elements(within_range(x.x), within_range(x.y))));
     });
 }
 
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void finish_branch(finalizer& f, const uint4& 
         float2* kept = (float2*)(f.residual + row);
         x.x += kept->x;
         x.y += kept->y;
-        store_word(out + row / 2, present(pack_halves(x.x * RESIDUAL_SCALE, x.y * RESIDUAL_SCALE)));
+        store_word(out + row / 2, present(pack_halves(within_half(x.x * RESIDUAL_SCALE), within_half(x.y * RESIDUAL_SCALE))));
         *kept = x;
     });
 }
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void finish_gate_up(finalizer& f, const uint4&
                 up.y += b.y;
             }
 #endif
-            u32 word = present(pack_elements(activation(gate.x) * up.x, activation(gate.y) * up.y));
+            u32 word = present(pack_elements(within_range(activation(gate.x) * up.x), within_range(activation(gate.y) * up.y)));
             if (done + f.lane * 2 < (int)instruction.z) store_word(out + done / 2, word);
         }
         sums_read(f, buffer);

@@ -67,8 +67,11 @@ static __device__ __forceinline__ u32 pack_halves(float low, float high) {
     return y;
 }
 
+// Not NaN: of that, fminf and fmaxf would make a number.
+static __device__ __forceinline__ float within_half(float x) { return fabsf(x) > 65504.0f ? copysignf(65504.0f, x) : x; }
+
 #if ELEMENT_F16
-static __device__ __forceinline__ float within_range(float x) { return fminf(fmaxf(x, -65504.0f), 65504.0f); }
+static __device__ __forceinline__ float within_range(float x) { return within_half(x); }
 #else
 static __device__ __forceinline__ float within_range(float x) { return x; }
 #endif
