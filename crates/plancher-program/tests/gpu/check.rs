@@ -22,7 +22,9 @@ prop_compose! {
         multiprocessors in 1usize..140,
         positions in 1usize..9000,
     ) -> Plan {
-        let config = recipe(layers, kv_heads, group, 8 * head_dim, 8 * hidden, 8 * ff).config();
+        // So many that every worker has rows of the head.
+        let recipe = Recipe { vocab: 4099, ..recipe(layers, kv_heads, group, 8 * head_dim, 8 * hidden, 8 * ff) };
+        let config = recipe.config();
         Plan::new(&config, Target { positions, ..target(multiprocessors) }).expect("a shape that the kernel takes")
     }
 }
@@ -159,6 +161,14 @@ fn shared_memory_that_is_not_there_is_refused() {
     let mut plan = small();
     plan.target.shared_memory = 100_000;
     assert!(matches!(check(&plan), Err(CheckError::Bound { what: "shared memory", bound: 100_000, .. })));
+}
+
+#[test]
+fn a_worker_that_attends_without_rows_of_the_head_is_refused() {
+    let config = Recipe { vocab: 64, ..recipe(1, 8, 2, 64, 256, 2048) }.config();
+    let plan = Plan::new(&config, target(132)).expect("a shape that the kernel takes");
+    let message = check(&plan).expect_err("four units of rows, and more workers").to_string();
+    assert!(message.ends_with("its worker has no rows of the head, where what it appends is released"), "{message}");
 }
 
 #[test]
