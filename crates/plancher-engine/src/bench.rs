@@ -147,11 +147,11 @@ pub fn bench(
     Ok(samples.into_iter().next().unwrap_or_default())
 }
 
-/// As [`bench`], for several executors of one backend: the repetitions of all of them are taken in turns, so that those of
+/// As [`bench()`], for several executors of one backend: the repetitions of all of them are taken in turns, so that those of
 /// the same number form a pair that ran under the same conditions. What leads in one turn comes last in the next.
 ///
 /// # Errors
-/// As [`bench`], and when the backend does not have one of them.
+/// As [`bench()`], and when the backend does not have one of them.
 pub fn bench_in_turns(
     sequence: &mut Sequence,
     case: BenchCase,
