@@ -28,7 +28,7 @@ pub(crate) struct Parameters {
     pub(crate) layers: u64,
     /// u32 `(blocks of a sequence)`.
     pub(crate) block_table: u64,
-    /// See [`super::exchange`].
+    /// Words that workers hand each other: [`plancher_program::gpu::Exchange`].
     pub(crate) exchange: u64,
     /// u32: arrivals, abort; then what choosing a token needs. Zeros when a launch begins.
     pub(crate) counters: u64,
