@@ -1,6 +1,8 @@
 //! What of a model the kernel is compiled for: one shape for all layers. What may differ from layer to layer (window,
 //! attention scale, whether there is a rotary embedding) is data that the kernel reads.
 
+use std::collections::BTreeSet;
+
 use plancher_model::{Activation, FeedForward, LayerConfig, ModelConfig, RopeLayout};
 
 use super::PlanError;
@@ -17,6 +19,9 @@ const MOST_HEAD_DIM: usize = 256;
 const MOST_KERNEL_HEAD_DIM: usize = 128;
 /// The most query heads that may share a key and value head in the kernel.
 const MOST_KERNEL_GROUP: usize = 8;
+
+/// Rotary tables of which a worker keeps the rows of the position.
+const MOST_ROTARY_TABLES: usize = 2;
 
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +182,7 @@ fn equal(config: &ModelConfig, first: &LayerConfig) -> Result<(), PlanError> {
 /// The pairs and layout that all layers with a rotary embedding share.
 fn rope(config: &ModelConfig) -> Result<(usize, RopeLayout), PlanError> {
     let mut shared: Option<(usize, RopeLayout)> = None;
+    let tables: BTreeSet<usize> = config.layers.iter().filter_map(|layer| layer.rope).collect();
     for (layer, layer_config) in config.layers.iter().enumerate() {
         let Some(index) = layer_config.rope else { continue };
         let Some(rope) = config.ropes.get(index) else {
@@ -193,6 +199,9 @@ fn rope(config: &ModelConfig) -> Result<(usize, RopeLayout), PlanError> {
                 first: format!("{first_pairs} pairs, {first_layout:?}"),
             });
         }
+    }
+    if tables.len() > MOST_ROTARY_TABLES {
+        return Err(PlanError::Size { field: "ropes", value: tables.len(), expected: "at most 2 rotary tables" });
     }
     Ok(shared.unwrap_or((0, RopeLayout::Halves)))
 }

@@ -164,11 +164,12 @@ fn shared_memory_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_worker_that_attends_without_rows_of_the_head_is_refused() {
+fn a_worker_may_attend_and_have_no_rows_of_the_head() {
     let config = Recipe { vocab: 64, ..recipe(1, 8, 2, 64, 256, 2048) }.config();
     let plan = Plan::new(&config, target(132)).expect("a shape that the kernel takes");
-    let message = check(&plan).expect_err("four units of rows, and more workers").to_string();
-    assert!(message.ends_with("its worker has no rows of the head, where what it appends is released"), "{message}");
+    let heads = plan.workers.iter().filter(|list| list.instructions.iter().any(|i| i.operation == Operation::Head));
+    assert!(heads.count() < plan.workers.len(), "four units of rows, and more workers");
+    assert_eq!(check(&plan), Ok(()));
 }
 
 #[test]

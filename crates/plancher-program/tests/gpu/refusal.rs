@@ -39,6 +39,12 @@ fn what_the_kernel_cannot_do_is_refused_in_one_line() {
         with(&|config| config.layers.iter_mut().for_each(|layer| layer.head_dim = 136)),
         with(&|config| config.layers.iter_mut().for_each(|layer| (layer.n_heads, layer.n_kv_heads) = (18, 2))),
         with(&|config| config.ropes[0].inverse_frequencies.truncate(3)),
+        {
+            let mut config = recipe(3, 2, 2, 8, 64, 64).config();
+            config.ropes = vec![config.ropes[0].clone(); 3];
+            config.layers.iter_mut().enumerate().for_each(|(index, layer)| layer.rope = Some(index));
+            refuse(&config, target(8))
+        },
         with(&|config| config.layers.iter_mut().for_each(|layer| layer.post_norms = true)),
         refuse(&good.config(), Target { shared_memory: 48 << 10, ..target(8) }),
         refuse(&Recipe { layers: 4000, ..good.clone() }.config(), Target { shared_memory: 100 << 10, ..target(8) }),

@@ -169,7 +169,6 @@ fn attention(plan: &Plan) -> Result<(), CheckError> {
     let mut times = vec![0_usize; units * splits * layers];
     for (worker, list) in plan.workers.iter().enumerate() {
         let mut own = None;
-        let has_head = list.instructions.iter().any(|i| i.operation == Operation::Head);
         for (index, i) in list.instructions.iter().enumerate().filter(|(_, i)| i.operation == Operation::Attend) {
             let problem =
                 |problem: String| Err(CheckError::Instruction { place: Place::new(plan, worker, index), problem });
@@ -179,10 +178,6 @@ fn attention(plan: &Plan) -> Result<(), CheckError> {
             }
             if *own.get_or_insert(split) != split {
                 return problem(format!("split {split} where its worker keeps the pages of another"));
-            }
-            // There the kernel releases what was appended, and reads the next position's rows of the rotary tables.
-            if !has_head {
-                return problem("its worker has no rows of the head, where what it appends is released".to_owned());
             }
             times[(usize::from(i.layer) * units + unit) * splits + split] += 1;
         }
