@@ -11,7 +11,7 @@
 //
 // Options: WORKERS, LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCAB, SPLITS (of a head's positions), STAGES (of the
 // ring), ROTARY_PAIRS, ROPE_INTERLEAVED, QK_NORM, QKV_BIAS, OUTPUT_BIAS, GATE_UP_BIAS, DOWN_BIAS, ACTIVATION_GELU, TABLE_PAGES,
-// INSTRUCTIONS (of a worker, with the end), RESIDUAL (rows of a worker), TRACE.
+// INSTRUCTIONS (of a worker, with the end), RESIDUAL (rows of a worker), PREFETCH_STAGES, TRACE.
 
 #define CONSUMERS 8
 #define FINALIZER CONSUMERS

@@ -92,10 +92,6 @@ static __device__ __forceinline__ void await_words(consumer& c, const u32* const
         ++c.polls;
 #endif
         if (waited_enough(c.p, spins, kind, c.here, detail)) break;
-#ifdef POLL_PAUSE
-        u32 begin = clock();
-        while (clock() - begin < POLL_PAUSE) {}
-#endif
     }
 }
 
