@@ -12,6 +12,30 @@ pub(crate) trait Word: Send + Sync + 'static {
     fn and(&self, mask: u32, order: Ordering);
 }
 
+/// Makes a model's atomic type a [`Word`]: their methods are the standard library's.
+macro_rules! atomic_word {
+    ($atomic:ty) => {
+        impl $crate::platform::Word for $atomic {
+            fn new(value: u32) -> Self {
+                Self::new(value)
+            }
+            fn load(&self, order: ::std::sync::atomic::Ordering) -> u32 {
+                self.load(order)
+            }
+            fn store(&self, value: u32, order: ::std::sync::atomic::Ordering) {
+                self.store(value, order);
+            }
+            fn add(&self, value: u32, order: ::std::sync::atomic::Ordering) {
+                self.fetch_add(value, order);
+            }
+            fn and(&self, mask: u32, order: ::std::sync::atomic::Ordering) {
+                self.fetch_and(mask, order);
+            }
+        }
+    };
+}
+pub(crate) use atomic_word;
+
 /// Plain memory: two accesses that nothing orders, one of them a write, are an error.
 pub(crate) trait Cell: Send + Sync + 'static {
     fn new(value: u32) -> Self;

@@ -6,26 +6,10 @@ use std::sync::atomic::Ordering;
 use shuttle::sync::atomic::AtomicU32;
 
 use crate::exchange::{self, Clearer};
-use crate::platform::{Cell, Platform, Word};
+use crate::platform::{Cell, Platform, atomic_word};
 use crate::{block, page, ring};
 
-impl Word for AtomicU32 {
-    fn new(value: u32) -> Self {
-        Self::new(value)
-    }
-    fn load(&self, order: Ordering) -> u32 {
-        self.load(order)
-    }
-    fn store(&self, value: u32, order: Ordering) {
-        self.store(value, order);
-    }
-    fn add(&self, value: u32, order: Ordering) {
-        self.fetch_add(value, order);
-    }
-    fn and(&self, mask: u32, order: Ordering) {
-        self.fetch_and(mask, order);
-    }
-}
+atomic_word!(AtomicU32);
 
 /// Plain memory, as far as shuttle knows it.
 struct Plain(AtomicU32);
