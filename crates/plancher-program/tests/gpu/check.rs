@@ -22,9 +22,7 @@ prop_compose! {
         multiprocessors in 1usize..140,
         positions in 1usize..9000,
     ) -> Plan {
-        // So many that every worker has rows of the head.
-        let recipe = Recipe { vocab: 4099, ..recipe(layers, kv_heads, group, 8 * head_dim, 8 * hidden, 8 * ff) };
-        let config = recipe.config();
+        let config = recipe(layers, kv_heads, group, 8 * head_dim, 8 * hidden, 8 * ff).config();
         Plan::new(&config, Target { positions, ..target(multiprocessors) }).expect("a shape that the kernel takes")
     }
 }
