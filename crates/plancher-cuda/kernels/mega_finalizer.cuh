@@ -274,13 +274,18 @@ static __device__ void clear_previous(finalizer& f, const uint4* instructions, u
     if (f.lane == 0 && blockIdx.x == 0) store_word(copy + STOP_WORD, ABSENT);
 }
 
-// The largest of all workers' candidates.
-static __device__ __forceinline__ u32 exchange_candidates(finalizer& f, u32* copy, u64 best) {
+static __device__ __forceinline__ u64 warp_largest(u64 x) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
-        u64 other = __shfl_xor_sync(0xffffffffu, best, offset);
-        best = other > best ? other : best;
+        u64 other = __shfl_xor_sync(0xffffffffu, x, offset);
+        x = other > x ? other : x;
     }
+    return x;
+}
+
+// The largest of all workers' candidates.
+static __device__ __forceinline__ u32 exchange_candidates(finalizer& f, u32* copy, u64 best) {
+    best = warp_largest(best);
     u64* candidates = (u64*)(copy + CANDIDATES);
     if (f.lane == 0) store_word_64(candidates + blockIdx.x, best);
     constexpr int EACH = (WORKERS + 31) / 32;
@@ -302,11 +307,7 @@ static __device__ __forceinline__ u32 exchange_candidates(finalizer& f, u32* cop
     best = 0;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) best = found[i] > best ? found[i] : best;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        u64 other = __shfl_xor_sync(0xffffffffu, best, offset);
-        best = other > best ? other : best;
-    }
+    best = warp_largest(best);
     // Infinities have the ordered bits 0xff800000 and 0x007fffff.
     u32 bits = (u32)(best >> 32), token = ~(u32)best;
     return bits < 0xff800000u && bits > 0x007fffffu && token < VOCAB ? token : NO_TOKEN;
@@ -396,14 +397,12 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, u
             __syncwarp();
             block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
             finished = asked_to_stop(f, copy) || finished;
+            block_barrier<4, (CONSUMERS + 1) * 32>(); // the consumers have chosen
+            token = load_shared(&shared.token);
         } else {
             token = exchange_candidates(f, copy, best);
             finished = asked_to_stop(f, copy) || finished;
             if (lane == 0) store_shared(&shared.token, token);
-        }
-        if (p.mode == 2) {
-            block_barrier<4, (CONSUMERS + 1) * 32>(); // the consumers have chosen
-            token = load_shared(&shared.token);
         }
 #if TRACE
         if (step + 1 == p.steps && lane == 0) stamps[1] = global_time();

@@ -41,6 +41,20 @@ static __device__ __forceinline__ u64 keep_policy() {
     return policy;
 }
 
+// How many of the issued stages have passed their barriers, in order.
+struct stage_count {
+    u32 count, barriers, slot, parity;
+
+    __device__ __forceinline__ void look(u32 issued) {
+        if (count == issued || !barrier_passed(barriers + slot * 8, parity)) return;
+        ++count;
+        if (++slot == STAGES) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 static __device__ void produce(const mega_parameters& p, mega_shared& shared, const uint4* instructions, const mega_layer* layers,
                                const u32* table, u32 ring, int lane, u64* trace) {
 #if __CUDA_ARCH__ >= 900
@@ -50,7 +64,8 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
     const u32 barriers = kept_address(shared.full), empties = barriers + STAGES * 8;
     const char* first = (const char*)p.stream + (size_t)blockIdx.x * STAGE_BYTES;
     producer_state at = {0, *(const u32*)p.positions, 0, 0, 0, false, false, first};
-    u32 issued = 0, landed = 0, freed = 0, slot = 0, landing = 0, landing_parity = 0, freeing = 0, freeing_parity = 0;
+    u32 issued = 0, slot = 0;
+    stage_count landed = {0, barriers, 0, 0}, freed = {0, empties, 0, 0};
 #if TRACE
     u64 blocked = 0, full_since = global_time(); // nanoseconds for which the ring was full
 #endif
@@ -81,30 +96,18 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
                 at.remaining = instruction.w;
             }
         }
-        if (landed < issued && barrier_passed(barriers + landing * 8, landing_parity)) {
-            ++landed;
-            if (++landing == STAGES) {
-                landing = 0;
-                landing_parity ^= 1;
-            }
-        }
+        landed.look(issued);
         if (at.done) {
-            if (landed == issued) break;
+            if (landed.count == issued) break;
             continue;
         }
-        if (freed < issued && barrier_passed(empties + freeing * 8, freeing_parity)) {
-            ++freed;
-            if (++freeing == STAGES) {
-                freeing = 0;
-                freeing_parity ^= 1;
-            }
-        }
-        if (issued - freed >= STAGES) {
+        freed.look(issued);
+        if (issued - freed.count >= STAGES) {
 #if PREFETCH_STAGES > 0 && __CUDA_ARCH__ >= 900
             // The ring is full: bring what comes next nearer, slowly, as far as this instruction's weights go.
             if ((int)(prefetched - issued) < 0) prefetched = issued;
             u32 now = clock();
-            if (!at.attends && prefetched - issued < at.remaining && prefetched - freed < STAGES + PREFETCH_STAGES && now - last_prefetch >= PREFETCH_CLOCKS) {
+            if (!at.attends && prefetched - issued < at.remaining && prefetched - freed.count < STAGES + PREFETCH_STAGES && now - last_prefetch >= PREFETCH_CLOCKS) {
                 asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
                              :: "l"(at.source + (size_t)(prefetched - issued) * WORKERS * STAGE_BYTES), "r"(STAGE_BYTES) : "memory");
                 ++prefetched;
@@ -121,8 +124,8 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
         full_since = global_time();
 #endif
         // A few more while little has landed.
-        u32 limit = min((in_flight & 0xff) + ((int)(landed - freed) < STAGES / 2 ? in_flight >> 8 : 0), (u32)STAGES - 1);
-        if (issued - landed >= limit) continue;
+        u32 limit = min((in_flight & 0xff) + ((int)(landed.count - freed.count) < STAGES / 2 ? in_flight >> 8 : 0), (u32)STAGES - 1);
+        if (issued - landed.count >= limit) continue;
         u32 destination = ring + slot * STAGE_BYTES, barrier = barriers + slot * 8;
         if (at.attends) {
             uint4 instruction = instructions[at.pc - 1];
@@ -159,13 +162,5 @@ static __device__ void produce(const mega_parameters& p, mega_shared& shared, co
     if (lane == 0) trace[(size_t)WORKERS * INSTRUCTIONS * 8 + blockIdx.x * 4 + 3] = blocked;
 #endif
     // Nothing may be under way into the shared memory of a block that ends.
-    while (landed < issued) {
-        if (barrier_passed(barriers + landing * 8, landing_parity)) {
-            ++landed;
-            if (++landing == STAGES) {
-                landing = 0;
-                landing_parity ^= 1;
-            }
-        }
-    }
+    while (landed.count < issued) landed.look(issued);
 }
