@@ -3,12 +3,12 @@
 mod nvml;
 mod smi;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Properties;
 
 /// Clocks, power and temperature at one moment; what the driver does not tell is missing.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Telemetry {
     /// Clock of the multiprocessors, MHz.
     pub sm_clock_mhz: Option<u32>,

@@ -1,0 +1,18 @@
+//! The lab: measured exercises for GPU kernels, step by step, and the harness that judges them.
+//!
+//! A *step* ([`catalogue`]) is one operation (SAXPY, transpose, reduction, matrix product) and a list of *versions*: kernel
+//! files, each of which changes one thing. A file is complete by itself: it includes nothing, and says in its
+//! [`Directives`] how it is launched, so that a learner's file and ours go through the same harness. What a run measured is
+//! a [`record::LabRun`], from which every verdict can be computed again, without a GPU.
+
+pub mod catalogue;
+mod directives;
+mod error;
+pub mod record;
+mod shape;
+pub mod step;
+
+pub use directives::{Directives, Grid, MOST_THREADS, Operand, TensorMap};
+pub use error::{LabError, Result};
+pub use shape::{Dtype, Operation, Shape};
+pub use step::{Step, Version};
