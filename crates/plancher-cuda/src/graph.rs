@@ -22,24 +22,12 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` puts on the device's stream; nothing of it runs. `name` stands for the graph in messages.
+    /// Records what `work` puts on the device's stream from this thread; nothing of it runs. `name` stands for the graph in messages.
     ///
     /// # Errors
     /// If `work` fails, waits, or does something else that cannot be recorded.
     pub fn capture(device: &Device, name: &str, work: impl FnOnce() -> Result<()>) -> Result<Self> {
-        device.bind()?;
-        // Relaxed: `work` may allocate. Only this device's stream is recorded.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is the device's.
-        let result = unsafe { sys::cuStreamBeginCapture_v2(device.stream(), mode) };
-        device.check_for("cuStreamBeginCapture", result, || format!("graph `{name}`"))?;
-        device.recording();
-        let outcome = work();
-        let kernels = device.recorded();
-        let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: recording began above and ends whatever happened in between.
-        let result = unsafe { sys::cuStreamEndCapture(device.stream(), &raw mut graph) };
-        let ended = device.check_for("cuStreamEndCapture", result, || format!("graph `{name}`"));
+        let (graph, kernels) = device.record(name, work)?;
         let mut recorded = Self {
             device: device.clone(),
             recorded: graph,
@@ -48,8 +36,6 @@ impl Graph {
             kernels,
             nodes: 0,
         };
-        outcome?;
-        ended?;
         // SAFETY: without a place for the nodes, only their number is written.
         let result = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut recorded.nodes) };
         device.check("cuGraphGetNodes", result)?;

@@ -21,8 +21,6 @@ pub(super) struct Faults {
 struct State {
     /// Kernels launched since the device was last known to be well, each once.
     recent: Vec<Arc<str>>,
-    /// While a graph is recorded: its kernels, each once. They do not run yet.
-    recorded: Option<Vec<Arc<str>>>,
     failure: Option<CudaError>,
 }
 
@@ -39,18 +37,7 @@ impl Faults {
     }
 
     pub(super) fn launched(&self, kernel: &Arc<str>) {
-        let state = &mut *self.state();
-        keep_name(state.recorded.as_mut().unwrap_or(&mut state.recent), kernel);
-    }
-
-    /// A graph begins to be recorded.
-    pub(super) fn recording(&self) {
-        self.state().recorded = Some(Vec::new());
-    }
-
-    /// Its recording has ended; returns its kernels.
-    pub(super) fn recorded(&self) -> Vec<Arc<str>> {
-        self.state().recorded.take().unwrap_or_default()
+        keep_name(&mut self.state().recent, kernel);
     }
 
     /// A graph was launched.
@@ -66,9 +53,9 @@ impl Faults {
         self.state().recent.clear();
     }
 
-    /// Whether a launch is to be waited for now; what is only recorded cannot be.
-    pub(super) fn waits_after_launches(&self) -> bool {
-        self.wait_after_launches && self.state().recorded.is_none()
+    /// Whether every launch is to be waited for.
+    pub(super) const fn waits_after_launches(&self) -> bool {
+        self.wait_after_launches
     }
 
     /// The failure that was kept.
@@ -96,7 +83,8 @@ impl Faults {
     }
 }
 
-fn keep_name(names: &mut Vec<Arc<str>>, name: &Arc<str>) {
+/// Adds a name to those of a message, once, and not without bound.
+pub(super) fn keep_name(names: &mut Vec<Arc<str>>, name: &Arc<str>) {
     if names.len() < MOST_NAMES && !names.contains(name) {
         names.push(name.clone());
     }
@@ -134,12 +122,7 @@ mod tests {
         let faults = Faults::default();
         let (graph, norm, matvec): (Arc<str>, Arc<str>, Arc<str>) =
             ("graph step".into(), "norm".into(), "matvec".into());
-        faults.recording();
-        for kernel in [&norm, &matvec, &norm] {
-            faults.launched(kernel);
-        }
-        let kernels = faults.recorded();
-        assert_eq!(kernels, [norm, matvec]);
+        let kernels = [norm, matvec];
         assert!(fail(&Faults::default()).contains("work that was not ours"));
         faults.replayed(&graph, &kernels);
         faults.replayed(&graph, &kernels);

@@ -2,6 +2,7 @@
 
 mod faults;
 mod properties;
+mod recording;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::{Architecture, CudaError, Result};
 
 /// A GPU that is ready for work. Clones share it.
 ///
-/// All work is put on one stream and runs in the order in which it was put there. The device's primary context is
+/// All work is put on one stream and runs in the order in which it was put there, also that of several threads. The device's primary context is
 /// used, the one that other libraries in the process (PyTorch) use too.
 #[derive(Debug, Clone)]
 pub struct Device(Arc<Inner>);
@@ -119,7 +120,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream is this device's.
-        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0.stream) })?;
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream()) })?;
         self.0.faults.all_well();
         Ok(())
     }
@@ -131,7 +132,7 @@ impl Device {
     pub(crate) fn is_idle(&self) -> Result<bool> {
         self.bind()?;
         // SAFETY: the stream is this device's.
-        let result = unsafe { sys::cuStreamQuery(self.0.stream) };
+        let result = unsafe { sys::cuStreamQuery(self.stream()) };
         if result == CUresult::CUDA_ERROR_NOT_READY {
             return Ok(false);
         }
@@ -139,10 +140,16 @@ impl Device {
         Ok(true)
     }
 
-    /// The stream, for libraries that put work on it. It lives as long as any clone of this device.
+    /// The stream, for libraries that put work on it: the device's, which lives as long as any clone of it, or that on
+    /// which this thread records a graph.
     #[must_use]
     pub fn stream(&self) -> CUstream {
-        self.0.stream
+        recording::stream(self.identity()).unwrap_or(self.0.stream)
+    }
+
+    /// Tells devices apart; clones have the same.
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Makes the context current on this thread; every call of the driver needs that first.
@@ -156,17 +163,48 @@ impl Device {
 
     /// Remembers that `kernel` was launched, so that an error that shows later can name it.
     pub(crate) fn launched(&self, kernel: &Arc<str>) {
-        self.0.faults.launched(kernel);
+        if !recording::launched(self.identity(), kernel) {
+            self.0.faults.launched(kernel);
+        }
     }
 
-    /// A graph begins to be recorded: what is launched from now on does not run.
-    pub(crate) fn recording(&self) {
-        self.0.faults.recording();
-    }
-
-    /// Its recording has ended; returns the names of its kernels.
-    pub(crate) fn recorded(&self) -> Vec<Arc<str>> {
-        self.0.faults.recorded()
+    /// Records what `work` puts on this device's stream from this thread; nothing of it runs. Returns the graph, with the
+    /// names of its kernels; `name` stands for it in messages.
+    pub(crate) fn record(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<(sys::CUgraph, Vec<Arc<str>>)> {
+        self.bind()?;
+        let mut stream: CUstream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current, and `stream` is a place for the handle.
+        self.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, flags) })?;
+        // Relaxed: `work` may allocate, and other threads may do anything. Only this stream is recorded.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream was made above.
+        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+        let mut graph: sys::CUgraph = std::ptr::null_mut();
+        let outcome = self.check_for("cuStreamBeginCapture", begun, || format!("graph `{name}`")).and_then(|()| {
+            recording::begin(self.identity(), stream);
+            let outcome = work();
+            // SAFETY: recording began above and ends whatever happened in between; `graph` is a place for the handle.
+            let ended = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
+            let kernels = recording::end();
+            outcome.and(self.check_for("cuStreamEndCapture", ended, || format!("graph `{name}`"))).map(|()| kernels)
+        });
+        // SAFETY: the stream was made above, and nothing uses it any more.
+        let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
+        match outcome {
+            Ok(kernels) => Ok((graph, kernels)),
+            Err(error) => {
+                if !graph.is_null() {
+                    // SAFETY: the graph was made above, and nobody else has it.
+                    let _ = unsafe { sys::cuGraphDestroy(graph) };
+                }
+                Err(error)
+            }
+        }
     }
 
     /// As [`Self::launched`], for a graph of these kernels.
@@ -174,9 +212,9 @@ impl Device {
         self.0.faults.replayed(graph, kernels);
     }
 
-    /// Whether every launch is to be followed by a wait, to find out which kernel fails.
+    /// Whether a launch is to be followed by a wait, to find out which kernel fails; what is only recorded cannot be.
     pub(crate) fn waits_after_launches(&self) -> bool {
-        self.0.faults.waits_after_launches()
+        self.0.faults.waits_after_launches() && recording::stream(self.identity()).is_none()
     }
 
     /// An error, unless the call went well; one that spoils the context is kept and ends all later work.
