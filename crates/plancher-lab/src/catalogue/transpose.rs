@@ -1,32 +1,32 @@
-//! Step 2: Transpose.
+//! Step 2: transpose. Reading one way and writing the other, and what shared memory's banks make of it.
 
-use crate::step::{Ceiling, Criterion, Point, Test};
-use crate::{Dtype, Operation, Shape, Step};
+use crate::step::{Ceiling, Criterion, InFlight, Limiter, OccupancyLimiter, Point, Prediction, Test};
+use crate::{Dtype, Operation, Shape, Step, Version};
+
+const BOTH: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
+const SQUARE: Shape = Shape::square(16_384);
+const ODD: Shape = Shape::Matrix { rows: 8191, columns: 8193 };
+const ODD_TALL: Shape = Shape::Matrix { rows: 16_381, columns: 4099 };
 
 /// The step.
 pub(super) static STEP: Step = Step {
     id: "transpose",
     number: 2,
     title: "Transpose",
-    question: "What does it cost to read one way and write the other, and how does shared memory help?",
-    task: "",
+    question: "What does it cost to read one way and write the other, and what must lie in shared memory how?",
+    task: "Write `out (columns, rows)` from `in (rows, columns)`, for elements of 4 bytes and of 2 (`ELEMENT` and \
+           `ELEMENT_BYTES` say which). Not one byte is computed, so the copy of as many bytes is the ceiling. Memory \
+           comes in sectors of 32 bytes, and a warp's request should use the whole of each sector that it touches, \
+           on both sides. Rows may begin at any element: try 8191 x 8193.",
     operation: Some(Operation::Transpose),
-    versions: &[],
+    versions: &[NAIVE, SHARED, PADDED, SWIZZLED, SHIFTED],
     points: &[
-        Point { dtype: Dtype::F32, shape: Shape::square(16_384), ceiling: Ceiling::Copy, sweep: false },
-        Point { dtype: Dtype::Bf16, shape: Shape::square(16_384), ceiling: Ceiling::Copy, sweep: false },
-        Point {
-            dtype: Dtype::F32,
-            shape: Shape::Matrix { rows: 16_381, columns: 8_191 },
-            ceiling: Ceiling::Copy,
-            sweep: false,
-        },
-        Point {
-            dtype: Dtype::Bf16,
-            shape: Shape::Matrix { rows: 16_381, columns: 8_191 },
-            ceiling: Ceiling::Copy,
-            sweep: false,
-        },
+        timed(Dtype::F32, SQUARE),
+        timed(Dtype::Bf16, SQUARE),
+        timed(Dtype::F32, ODD),
+        timed(Dtype::Bf16, ODD),
+        timed(Dtype::F32, ODD_TALL),
+        timed(Dtype::Bf16, ODD_TALL),
     ],
     plan: Criterion {
         text: "1x, 4x, 5x from naive to shared memory to padded; the ratio belongs to older cards and is printed",
@@ -35,38 +35,167 @@ pub(super) static STEP: Step = Step {
     bar: Criterion {
         text: "at least 95 % of the copy ceiling in f32 and bf16, 90 % on odd shapes",
         tests: &[
-            Test {
-                version: None,
-                dtype: Dtype::F32,
-                shape: Shape::square(16_384),
-                ceiling: Ceiling::Copy,
-                at_least: 0.95,
-                at_most: None,
-            },
-            Test {
-                version: None,
-                dtype: Dtype::Bf16,
-                shape: Shape::square(16_384),
-                ceiling: Ceiling::Copy,
-                at_least: 0.95,
-                at_most: None,
-            },
-            Test {
-                version: None,
-                dtype: Dtype::F32,
-                shape: Shape::Matrix { rows: 16_381, columns: 8_191 },
-                ceiling: Ceiling::Copy,
-                at_least: 0.90,
-                at_most: None,
-            },
-            Test {
-                version: None,
-                dtype: Dtype::Bf16,
-                shape: Shape::Matrix { rows: 16_381, columns: 8_191 },
-                ceiling: Ceiling::Copy,
-                at_least: 0.90,
-                at_most: None,
-            },
+            test(Dtype::F32, SQUARE, 0.95),
+            test(Dtype::Bf16, SQUARE, 0.95),
+            test(Dtype::F32, ODD, 0.90),
+            test(Dtype::Bf16, ODD, 0.90),
+            test(Dtype::F32, ODD_TALL, 0.90),
+            test(Dtype::Bf16, ODD_TALL, 0.90),
         ],
     },
+};
+
+const fn timed(dtype: Dtype, shape: Shape) -> Point {
+    Point { dtype, shape, ceiling: Ceiling::Copy, sweep: false }
+}
+
+const fn test(dtype: Dtype, shape: Shape, at_least: f64) -> Test {
+    Test { version: None, dtype, shape, ceiling: Ceiling::Copy, at_least, at_most: None }
+}
+
+const NAIVE: Version = Version {
+    id: "naive",
+    title: "Straight from row to column",
+    file: "transpose/1_naive.cu",
+    source: include_str!("../../kernels/transpose/1_naive.cu"),
+    dtypes: BOTH,
+    change: "The start: each thread reads elements in order and puts them where they belong.",
+    prediction: Prediction {
+        text: "A warp's load is 32 neighbours, 4 sectors. Its store goes to 32 rows of the output: 32 sectors, each \
+               for one element. 2^28 elements make 2^28 writes of sectors, and at the 170 billion a second that the \
+               second-level cache can take they last 1.6 ms, where the copy of 2^30 bytes takes 0.5. In bf16 the \
+               copy has half the bytes and the stores are as many. The cache puts the pieces of a sector together \
+               again, so memory itself sees no more than the copy.",
+        limiter: Limiter::L2,
+        fraction: (0.20, 0.50),
+        fraction_bf16: Some((0.10, 0.30)),
+        bank_conflicts_per_request: None,
+        sectors_per_request: Some(32.0),
+        top_stalls: ["long_scoreboard", "lg_throttle"],
+        occupancy_limiter: OccupancyLimiter::Threads,
+    },
+    outcome: "",
+    in_flight: InFlight::Uncounted,
+    spill_budget: 0,
+    instructions: &[],
+    deterministic: true,
+};
+
+const SHARED: Version = Version {
+    id: "shared",
+    title: "A tile in shared memory",
+    file: "transpose/2_shared.cu",
+    source: include_str!("../../kernels/transpose/2_shared.cu"),
+    dtypes: BOTH,
+    change: "A block brings a tile of 32 x 32 into shared memory and, after a barrier, writes its columns as rows: \
+             whole sectors on both sides. What was scattered over memory is now scattered over shared memory.",
+    prediction: Prediction {
+        text: "A row of the tile is 32 words of 4 bytes, one in each bank; so all 32 words of a column lie in one \
+               bank, and reading it takes 32 passes, 31 too many. 2^28 elements are 2^28 passes: over 132 \
+               multiprocessors at 1.9 GHz 1.07 ms, twice the copy's time. In bf16 a row is 16 words, a column lies \
+               in two banks: 16 passes, for half the bytes. The plan's fourfold gain is that of cards whose caches \
+               did not yet put scattered stores together.",
+        limiter: Limiter::L1,
+        fraction: (0.35, 0.60),
+        fraction_bf16: Some((0.35, 0.60)),
+        bank_conflicts_per_request: Some(15.5),
+        sectors_per_request: Some(4.0),
+        top_stalls: ["mio_throttle", "short_scoreboard"],
+        occupancy_limiter: OccupancyLimiter::Threads,
+    },
+    outcome: "",
+    in_flight: InFlight::Uncounted,
+    spill_budget: 0,
+    instructions: &["LDS", "STS"],
+    deterministic: true,
+};
+
+const PADDED: Version = Version {
+    id: "padded",
+    title: "Rows of 33",
+    file: "transpose/3_padded.cu",
+    source: include_str!("../../kernels/transpose/3_padded.cu"),
+    dtypes: BOTH,
+    change: "One unused element behind each row of the tile. Element r of a column then lies 33 r words on, which is \
+             r modulo the 32 banks: one pass. In bf16 it lies 16.5 r words on, 0, 16, 33, 49, ...: all different \
+             too.",
+    prediction: Prediction {
+        text: "No conflict is left. A thread has four loads out, 16 bytes in f32: 32 KB in flight a multiprocessor \
+               while it loads, but nothing while the tile is turned. In bf16 half of that, with the same \
+               instructions for half the bytes: 64 bytes a request are 2 sectors.",
+        limiter: Limiter::Memory,
+        fraction: (0.75, 0.95),
+        fraction_bf16: Some((0.50, 0.85)),
+        bank_conflicts_per_request: Some(0.0),
+        sectors_per_request: Some(4.0),
+        top_stalls: ["long_scoreboard", "barrier"],
+        occupancy_limiter: OccupancyLimiter::Threads,
+    },
+    outcome: "",
+    in_flight: InFlight::PerThread(16),
+    spill_budget: 0,
+    instructions: &["LDS", "STS"],
+    deterministic: true,
+};
+
+const SWIZZLED: Version = Version {
+    id: "swizzled",
+    title: "Vectors all the way, in swizzled pieces",
+    file: "transpose/4_swizzled.cu",
+    source: include_str!("../../kernels/transpose/4_swizzled.cu"),
+    dtypes: BOTH,
+    change: "16 bytes a load, a store and a passage through shared memory. A thread loads four rows of a small block \
+             and turns it round in registers (in bf16 by permuting bytes), so that shared memory takes vectors of \
+             the output. Padding would break their alignment; instead piece p of row c is stored at p xor (c / \
+             vector), and the eight vectors that move at once always lie in different banks. Tiles are 64 x 64: \
+             segments of 256 bytes in f32, 128 in bf16.",
+    prediction: Prediction {
+        text: "f32: 8 vectors a thread, 16 KB a block, 13 blocks by shared memory: up to 200 KB in flight. bf16: 4 \
+               vectors, 8 KB, 16 blocks of 128 threads: 128 KB. A quarter (an eighth) of the requests of the padded \
+               version. A vector of 32 lanes takes four passes, as 512 bytes must: no conflicts. Only the copy's own \
+               limits are left.",
+        limiter: Limiter::Memory,
+        fraction: (0.93, 1.01),
+        fraction_bf16: None,
+        bank_conflicts_per_request: Some(0.0),
+        sectors_per_request: Some(16.0),
+        top_stalls: ["long_scoreboard", "barrier"],
+        occupancy_limiter: OccupancyLimiter::Registers,
+    },
+    outcome: "",
+    in_flight: InFlight::PerThread(128),
+    spill_budget: 0,
+    instructions: &["LDG.E.128", "LDS.128", "STG.E.128"],
+    deterministic: true,
+};
+
+const SHIFTED: Version = Version {
+    id: "shifted",
+    title: "Any shape: rows from their first whole sector",
+    file: "transpose/5_shifted.cu",
+    source: include_str!("../../kernels/transpose/5_shifted.cu"),
+    dtypes: BOTH,
+    change: "With 8193 columns no two rows begin alike, and vectors are out. Single words do, with 16 loads out a \
+             thread, if each store covers whole sectors: every row of the output is written from its first multiple \
+             of 32 bytes on, round the tile's end to its beginning. In bf16 elements move as pairs, read from the \
+             word boundary before the row's beginning; a row that begins inside a word lies half a word further on \
+             in shared memory.",
+    prediction: Prediction {
+        text: "16 words a thread, 64 bytes: more than 100 KB in flight a multiprocessor. Four instructions move 128 \
+               bytes, and 2.1 TB/s each way are 8 bytes a clock for each multiprocessor: a quarter of a request a \
+               clock, of one that it can take. On odd shapes a row of 256 bytes touches 9 sectors where 8 would do, \
+               and the halves meet in the second-level cache: nothing more reaches memory.",
+        limiter: Limiter::Memory,
+        fraction: (0.90, 1.0),
+        fraction_bf16: None,
+        bank_conflicts_per_request: Some(0.0),
+        sectors_per_request: Some(4.0),
+        top_stalls: ["long_scoreboard", "barrier"],
+        occupancy_limiter: OccupancyLimiter::Threads,
+    },
+    outcome: "",
+    in_flight: InFlight::PerThread(64),
+    spill_budget: 0,
+    instructions: &["LDS", "STS"],
+    deterministic: true,
 };
