@@ -8,6 +8,7 @@
 pub mod catalogue;
 mod directives;
 mod error;
+pub mod profile;
 pub mod record;
 mod shape;
 pub mod step;

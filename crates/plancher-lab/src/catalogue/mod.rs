@@ -2,21 +2,29 @@
 
 mod gemm;
 mod gemm_fast;
+mod later;
+mod profiling;
 mod reduction;
 mod saxpy;
 mod transpose;
 
+pub use later::{LATER, Later};
+
 use crate::{LabError, Result, Step};
 
-/// Every step that can be run, in the plan's order.
-pub static STEPS: &[&Step] = &[&saxpy::STEP, &transpose::STEP, &reduction::STEP, &gemm::STEP, &gemm_fast::STEP];
+/// Every step that is here, in the plan's order.
+pub static STEPS: &[&Step] =
+    &[&saxpy::STEP, &transpose::STEP, &reduction::STEP, &profiling::STEP, &gemm::STEP, &gemm_fast::STEP];
 
 /// The step called `name`, by its id or its number.
 ///
 /// # Errors
-/// If there is none.
+/// If there is none, or it is not here yet.
 pub fn step(name: &str) -> Result<&'static Step> {
     let found = STEPS.iter().find(|step| step.id == name || step.number.to_string() == name);
+    if let Some(later) = LATER.iter().find(|later| later.id == name || later.number.to_string() == name) {
+        return Err(LabError::Unsupported(format!("step {} (`{}`) is not here yet", later.number, later.id)));
+    }
     found.copied().ok_or_else(|| LabError::Unknown {
         what: "step",
         name: name.to_owned(),
@@ -32,6 +40,9 @@ mod tests {
     fn steps_are_found_by_id_and_number() {
         assert_eq!(step("saxpy").expect("there").number, 1);
         assert_eq!(step("5").expect("there").id, "gemm");
+        assert_eq!(step("9").expect_err("later").to_string(), "step 9 (`attention`) is not here yet");
+        let numbers = STEPS.iter().map(|step| step.number).chain(LATER.iter().map(|later| later.number));
+        assert!(numbers.eq(1..=12));
         let error = step("tea").expect_err("no such step").to_string();
         assert!(error.starts_with("there is no step `tea`: the lab has saxpy, "), "{error}");
     }

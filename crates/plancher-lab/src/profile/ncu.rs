@@ -1,0 +1,313 @@
+//! The table that `ncu --csv --page raw` prints: a line of names, a line of units, a line for each launch. What stands
+//! before it (`==PROF==` messages) is passed over. The table comes from a file, so nothing in it is believed before it has
+//! been looked at.
+
+use std::collections::BTreeMap;
+
+use crate::record::ProfileRun;
+use crate::step::OccupancyLimiter;
+use crate::{Dtype, LabError, Result, Shape};
+
+use super::unit;
+
+/// The sections that are asked for, by `--section`.
+pub const SECTIONS: &[&str] = &[
+    "SpeedOfLight",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    "WarpStateStats",
+    "LaunchStats",
+    "Occupancy",
+];
+
+/// The metrics that are asked for beside them, by `--metrics`.
+pub const METRICS: &[&str] = &[
+    TIME,
+    READ,
+    WRITTEN,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "smsp__inst_executed_op_shared_ld.sum",
+    "smsp__inst_executed_op_shared_st.sum",
+    SECTORS[0],
+    SECTORS[1],
+];
+
+const TIME: &str = "gpu__time_duration.sum";
+const READ: &str = "dram__bytes_read.sum";
+const WRITTEN: &str = "dram__bytes_write.sum";
+const SECTORS: [&str; 2] = [
+    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
+    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+];
+const ACTIVE: &str = "sm__warps_active.avg.pct_of_peak_sustained_active";
+
+/// Units of Speed of Light: their names here, and the first of these metrics that is there.
+const SPEED_OF_LIGHT: [(&str, &[&str]); 4] = [
+    (unit::MEMORY, &["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"]),
+    (unit::L2, &["lts__throughput.avg.pct_of_peak_sustained_elapsed"]),
+    (
+        unit::L1,
+        &["l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed"],
+    ),
+    (unit::COMPUTE, &["sm__throughput.avg.pct_of_peak_sustained_elapsed"]),
+];
+
+/// What may keep blocks from a multiprocessor, with the number of blocks that it allows.
+const OCCUPANCY: [(OccupancyLimiter, &str); 4] = [
+    (OccupancyLimiter::Threads, "launch__occupancy_limit_warps"),
+    (OccupancyLimiter::Registers, "launch__occupancy_limit_registers"),
+    (OccupancyLimiter::SharedMemory, "launch__occupancy_limit_shared_mem"),
+    (OccupancyLimiter::Blocks, "launch__occupancy_limit_blocks"),
+];
+
+/// The most launches that are read.
+const MOST_LAUNCHES: usize = 100_000;
+
+/// A number with its unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// The number.
+    pub value: f64,
+    /// As the table names it: `Mbyte`, `us`, `%`.
+    pub unit: String,
+}
+
+/// One launch of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launch {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Its metrics; those that are no numbers are left out.
+    pub metrics: BTreeMap<String, Metric>,
+}
+
+impl Launch {
+    fn number(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name).map(|metric| metric.value)
+    }
+
+    /// A metric in units of its kind: bytes, seconds.
+    fn scaled(&self, name: &str) -> Option<f64> {
+        let metric = self.metrics.get(name)?;
+        Some(metric.value * factor(&metric.unit)?)
+    }
+
+    fn sum(&self, names: &[&str]) -> Option<f64> {
+        let numbers: Vec<f64> = names.iter().filter_map(|name| self.scaled(name)).collect();
+        (!numbers.is_empty()).then(|| numbers.iter().sum())
+    }
+}
+
+/// What a unit is in bytes or seconds; 1 where there is nothing to scale.
+fn factor(unit: &str) -> Option<f64> {
+    // Of a rate (`Gbyte/second`) or a quotient nothing is asked here.
+    let unit = unit.split('/').next().unwrap_or_default();
+    let (prefix, scale) = match unit {
+        "ns" | "nsecond" => return Some(1e-9),
+        "us" | "usecond" => return Some(1e-6),
+        "ms" | "msecond" => return Some(1e-3),
+        "s" | "second" => return Some(1.0),
+        _ if unit.ends_with("byte") => (unit.trim_end_matches("byte"), 1000.0_f64),
+        _ => return Some(1.0),
+    };
+    let power = ["", "K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(prefix))?;
+    Some(scale.powi(i32::try_from(power).ok()?))
+}
+
+/// Reads a table; `file` is what messages call it.
+///
+/// # Errors
+/// If there is no table in it, or a launch has no name.
+pub fn read_table(file: &str, text: &str) -> Result<Vec<Launch>> {
+    let wrong = |problem: String| LabError::File { path: file.to_owned(), problem };
+    let start = text.lines().scan(0, |at, line| {
+        let here = *at;
+        *at += line.len() + 1;
+        Some((here, line))
+    });
+    let header = start.into_iter().find(|(_, line)| line.starts_with("\"ID\",") || line.starts_with("ID,"));
+    let Some((start, _)) = header else {
+        return Err(wrong("no line of it begins with `\"ID\",`, as a table of `ncu --csv --page raw` does".to_owned()));
+    };
+    let table = text.get(start..).unwrap_or_default();
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(table.as_bytes());
+    let names = reader.headers().map_err(|error| wrong(one_line(&error)))?.clone();
+    let kernel_column = names
+        .iter()
+        .position(|name| name == "Kernel Name")
+        .ok_or_else(|| wrong("its table has no column `Kernel Name`".to_owned()))?;
+    let mut units = csv::StringRecord::new();
+    let mut launches = Vec::new();
+    for (index, record) in reader.records().enumerate() {
+        let record = record.map_err(|error| wrong(one_line(&error)))?;
+        if index == 0 && record.get(0).is_none_or(str::is_empty) {
+            units = record;
+            continue;
+        }
+        // Messages may follow the table.
+        let Some(kernel) = record.get(kernel_column).filter(|_| record.len() == names.len()) else { continue };
+        if launches.len() == MOST_LAUNCHES {
+            return Err(wrong(format!("it has more than {MOST_LAUNCHES} launches")));
+        }
+        let metrics = names.iter().enumerate().filter_map(|(column, name)| {
+            let value: f64 = record.get(column)?.replace(',', "").trim().parse().ok()?;
+            let unit = units.get(column).unwrap_or_default().to_owned();
+            value.is_finite().then(|| (name.to_owned(), Metric { value, unit }))
+        });
+        launches.push(Launch { kernel: bare_name(kernel), metrics: metrics.collect() });
+    }
+    if launches.is_empty() {
+        return Err(wrong("its table has no launch".to_owned()));
+    }
+    Ok(launches)
+}
+
+/// `saxpy(float, const float *, …)` is `saxpy`.
+fn bare_name(kernel: &str) -> String {
+    kernel.split('(').next().unwrap_or_default().trim().to_owned()
+}
+
+fn one_line(error: &csv::Error) -> String {
+    error.to_string().replace('\n', " ")
+}
+
+/// The launches of one version's kernel as one profile: times and bytes add up (a reduction is launched again on its own
+/// sums), the rest is that of the longest launch.
+///
+/// # Errors
+/// If no launch is of `kernel`, or the longest has no time.
+pub fn summarize(
+    file: &str,
+    launches: &[Launch],
+    kernel: &str,
+    (version, dtype, shape): (&str, Dtype, Option<Shape>),
+    source: &str,
+) -> Result<ProfileRun> {
+    let wrong = |problem: String| LabError::File { path: file.to_owned(), problem };
+    let ours: Vec<&Launch> = launches.iter().filter(|launch| launch.kernel == kernel).collect();
+    let time = |launch: &Launch| launch.scaled(TIME).unwrap_or(0.0);
+    let longest = ours
+        .iter()
+        .copied()
+        .max_by(|a, b| time(a).total_cmp(&time(b)))
+        .ok_or_else(|| wrong(format!("no launch in it is of the kernel `{kernel}`")))?;
+    let seconds: f64 = ours.iter().map(|launch| time(launch)).sum();
+    if seconds <= 0.0 {
+        return Err(wrong(format!("its launches of `{kernel}` have no `{TIME}`")));
+    }
+    let total = |name: &str| {
+        let all: Option<Vec<f64>> = ours.iter().map(|launch| launch.scaled(name)).collect();
+        all.map(|values| values.iter().sum())
+    };
+    let conflicts = longest.sum(&METRICS[3..5]).zip(longest.sum(&METRICS[5..7]));
+    let sectors = SECTORS.iter().filter_map(|name| longest.number(name)).reduce(f64::max);
+    Ok(ProfileRun {
+        version: version.to_owned(),
+        dtype,
+        shape,
+        duration_us: 1e6 * seconds,
+        dram_bytes_read: total(READ),
+        dram_bytes_written: total(WRITTEN),
+        sol: speed_of_light(longest),
+        stalls: stalls(longest),
+        bank_conflicts: conflicts.map(|(conflicts, requests)| if requests > 0.0 { conflicts / requests } else { 0.0 }),
+        sectors_per_request: sectors,
+        occupancy_percent: longest.number(ACTIVE),
+        occupancy_limiter: occupancy_limiter(longest),
+        source: source.to_owned(),
+    })
+}
+
+fn speed_of_light(launch: &Launch) -> BTreeMap<String, f64> {
+    let mut units: BTreeMap<String, f64> = SPEED_OF_LIGHT
+        .iter()
+        .filter_map(|(name, metrics)| {
+            let percent = metrics.iter().find_map(|metric| launch.number(metric))?;
+            Some(((*name).to_owned(), percent))
+        })
+        .collect();
+    // The pipe of the tensor cores has another name on every architecture.
+    let is_tensor =
+        |name: &str| name.starts_with("sm__") && name.contains("pipe_tensor") && name.contains(".pct_of_peak");
+    let tensor = launch.metrics.iter().filter(|(name, _)| is_tensor(name)).map(|(_, metric)| metric.value);
+    if let Some(percent) = tensor.reduce(f64::max) {
+        units.insert(unit::TENSOR.to_owned(), percent);
+    }
+    units
+}
+
+/// Shares of what warps waited for: all reasons but that they were chosen.
+fn stalls(launch: &Launch) -> BTreeMap<String, f64> {
+    let reason = |name: &str| -> Option<String> {
+        let reason =
+            name.strip_prefix("smsp__average_warps_issue_stalled_")?.strip_suffix("_per_issue_active.ratio")?;
+        (reason != "selected" && !reason.ends_with("_not_issued")).then(|| reason.to_owned())
+    };
+    let found: BTreeMap<String, f64> =
+        launch.metrics.iter().filter_map(|(name, metric)| Some((reason(name)?, metric.value.max(0.0)))).collect();
+    let all: f64 = found.values().sum();
+    if all <= 0.0 {
+        return BTreeMap::new();
+    }
+    found.into_iter().map(|(reason, value)| (reason, value / all)).collect()
+}
+
+/// What allows the fewest blocks; of equals the first in [`OCCUPANCY`]'s order.
+fn occupancy_limiter(launch: &Launch) -> Option<OccupancyLimiter> {
+    let limits = OCCUPANCY.iter().filter_map(|(limiter, metric)| Some((*limiter, launch.number(metric)?)));
+    limits.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(limiter, _)| limiter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = include_str!("../../tests/data/ncu-saxpy.csv");
+
+    #[test]
+    fn a_table_is_read_with_its_units() {
+        let launches = read_table("x.csv", TABLE).expect("a table");
+        assert_eq!(
+            launches.iter().map(|launch| launch.kernel.as_str()).collect::<Vec<_>>(),
+            ["fill", "saxpy", "saxpy"]
+        );
+        let profile = summarize("x.csv", &launches, "saxpy", ("vectors", Dtype::F32, None), "ncu").expect("a profile");
+        assert!((profile.duration_us - 1000.0).abs() < 1e-9, "{profile:?}");
+        assert_eq!(profile.dram_bytes_read, Some(2_147_500_000.0));
+        assert_eq!(profile.dram_bytes_written, Some(1_060_000_000.0));
+        assert_eq!(profile.sol[unit::MEMORY], 91.5);
+        assert_eq!(profile.sol[unit::COMPUTE], 14.2);
+        assert_eq!(profile.occupancy_limiter, Some(OccupancyLimiter::Threads));
+        assert_eq!((profile.bank_conflicts, profile.sectors_per_request), (Some(0.0), Some(16.0)));
+        assert!((profile.stalls["long_scoreboard"] - 0.9).abs() < 1e-9, "{:?}", profile.stalls);
+        assert!(!profile.stalls.contains_key("selected"));
+    }
+
+    #[test]
+    fn what_is_no_table_is_an_error_in_one_line() {
+        let error = |text: &str| read_table("x.csv", text).expect_err(text).to_string();
+        assert!(error("").contains("`x.csv` cannot be read: no line of it begins with"));
+        assert!(error("==ERROR== ERR_NVGPUCTRPERM\n").contains("no line of it begins"));
+        assert!(error("\"ID\",\"Name\"\n").contains("no column `Kernel Name`"));
+        assert!(error("\"ID\",\"Kernel Name\"\n\"\",\"\"\n").contains("has no launch"));
+        let launches =
+            read_table("x.csv", "\"ID\",\"Kernel Name\",\"a\"\n\"0\",\"k(int)\",\"nan\"\n").expect("a table");
+        assert!(launches[0].metrics.keys().eq(["ID"]));
+        let error =
+            summarize("x.csv", &launches, "k", ("v", Dtype::F32, None), "ncu").expect_err("no time").to_string();
+        assert!(error.contains("have no `gpu__time_duration.sum`"), "{error}");
+        let error = summarize("x.csv", &launches, "j", ("v", Dtype::F32, None), "ncu").expect_err("none").to_string();
+        assert!(error.contains("no launch in it is of the kernel `j`"), "{error}");
+    }
+
+    #[test]
+    fn units_are_scaled() {
+        for (unit, expected) in
+            [("byte", 1.0), ("Kbyte", 1e3), ("Mbyte", 1e6), ("Gbyte", 1e9), ("us", 1e-6), ("%", 1.0)]
+        {
+            assert_eq!(factor(unit), Some(expected), "{unit}");
+        }
+        assert_eq!(factor("Xbyte"), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! A version's explanation held against a profile: is what was said to limit it what does, do the bytes add up, do warps
+//! wait for what was said, does what was said keep more blocks away.
+
+use serde::Serialize;
+
+use super::unit;
+use crate::record::ProfileRun;
+use crate::step::{Limiter, Prediction};
+use crate::{Operation, Shape};
+
+/// How far measured bytes may be from the count.
+pub const NEARLY: f64 = 0.03;
+
+/// Below this, in per cent, no unit is said to limit a kernel: it waits.
+const BUSY: f64 = 60.0;
+
+/// How much of the arithmetic's share the tensor cores must have to be what limits it.
+const TENSOR_SHARE: f64 = 0.8;
+
+/// How far a count per request may be from the prediction.
+const PER_REQUEST: f64 = 0.1;
+
+/// One part of an explanation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Which part.
+    pub what: &'static str,
+    /// What the catalogue says.
+    pub declared: String,
+    /// What was measured.
+    pub found: String,
+    /// Whether they agree; `None` where it cannot be told.
+    pub holds: Option<bool>,
+}
+
+/// An explanation with its parts checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The parts.
+    pub checks: Vec<Check>,
+}
+
+impl Explanation {
+    /// Whether no part is wrong and at least the limiter could be told.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.holds != Some(false))
+            && self.checks.iter().any(|check| check.holds.is_some())
+    }
+
+    /// How many parts hold, and how many could be told.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let told = || self.checks.iter().filter_map(|check| check.holds);
+        (told().filter(|&holds| holds).count(), told().count())
+    }
+}
+
+/// Holds `prediction` against `profile`; `operation` at `shape` is what was profiled, for the count of bytes.
+#[must_use]
+pub fn explanation(prediction: &Prediction, profile: &ProfileRun, work: Option<(Operation, Shape)>) -> Explanation {
+    let mut checks = vec![limiter(prediction.limiter, profile)];
+    checks.extend(work.map(|(operation, shape)| bytes(operation, shape, profile)));
+    checks.push(stalls(prediction, profile));
+    let occupancy = profile.occupancy_limiter;
+    checks.push(Check {
+        what: "keeps more blocks away",
+        declared: prediction.occupancy_limiter.to_string(),
+        found: occupancy.map_or_else(unmeasured, |limiter| limiter.to_string()),
+        holds: occupancy.map(|limiter| limiter == prediction.occupancy_limiter),
+    });
+    let per_request = [
+        ("bank conflicts a request", prediction.bank_conflicts_per_request, profile.bank_conflicts),
+        ("sectors a request, at most", prediction.sectors_per_request, profile.sectors_per_request),
+    ];
+    checks.extend(per_request.into_iter().filter_map(|(what, declared, found)| {
+        let declared = declared?;
+        Some(Check {
+            what,
+            declared: format!("{declared:.1}"),
+            found: found.map_or_else(unmeasured, |found| format!("{found:.2}")),
+            holds: found.map(|found| (found - declared).abs() <= PER_REQUEST * declared.max(1.0)),
+        })
+    }));
+    Explanation { checks }
+}
+
+fn unmeasured() -> String {
+    "not measured".to_owned()
+}
+
+/// The unit with the highest Speed of Light must be the declared one; one that waits has none above [`BUSY`].
+fn limiter(declared: Limiter, profile: &ProfileRun) -> Check {
+    let share = |name: &str| profile.sol.get(name).copied();
+    let highest = profile
+        .sol
+        .iter()
+        // The tensor cores are counted in the arithmetic too.
+        .filter(|(name, _)| *name != unit::TENSOR)
+        .max_by(|a, b| a.1.total_cmp(b.1))
+        .map(|(name, percent)| match share(unit::TENSOR) {
+            Some(tensor) if name == unit::COMPUTE && tensor >= TENSOR_SHARE * percent => (unit::TENSOR, tensor),
+            _ => (name.as_str(), *percent),
+        });
+    let wanted = match declared {
+        Limiter::Memory => unit::MEMORY,
+        Limiter::L2 => unit::L2,
+        Limiter::L1 => unit::L1,
+        Limiter::Compute => unit::COMPUTE,
+        Limiter::TensorCores => unit::TENSOR,
+        Limiter::Latency => "",
+    };
+    // A count knows nothing of caches: what is not busy by it may still be kept from it by one.
+    let knows_caches = profile.sol.contains_key(unit::L1);
+    let holds =
+        highest.filter(|(_, percent)| knows_caches || *percent >= BUSY).and_then(|(name, percent)| match declared {
+            Limiter::Latency => Some(percent < BUSY),
+            Limiter::L1 | Limiter::L2 if !knows_caches => None,
+            _ => Some(name == wanted),
+        });
+    Check {
+        what: "limiter",
+        declared: declared.to_string(),
+        found: highest.map_or_else(unmeasured, |(name, percent)| format!("{name} at {percent:.0} %")),
+        holds,
+    }
+}
+
+/// Bytes that moved against those that must. A product reads its operands again when the cache has lost them: no verdict.
+fn bytes(operation: Operation, shape: Shape, profile: &ProfileRun) -> Check {
+    let counted = operation.bytes(profile.dtype, shape) as f64;
+    let moved = profile.dram_bytes_read.zip(profile.dram_bytes_written).map(|(read, written)| read + written);
+    let ratio = moved.filter(|_| counted > 0.0).map(|moved| moved / counted);
+    Check {
+        what: "bytes of memory",
+        declared: format!("{:.1} MB counted", counted / 1e6),
+        found: moved.map_or_else(unmeasured, |moved| {
+            format!("{:.1} MB, {:+.1} %", moved / 1e6, 100.0 * (ratio.unwrap_or(1.0) - 1.0))
+        }),
+        holds: ratio.filter(|_| operation != Operation::Gemm).map(|ratio| (ratio - 1.0).abs() <= NEARLY),
+    }
+}
+
+/// What warps wait for most must be one of the two reasons named.
+fn stalls(prediction: &Prediction, profile: &ProfileRun) -> Check {
+    let top = profile.stalls.iter().max_by(|a, b| a.1.total_cmp(b.1));
+    Check {
+        what: "warps wait for",
+        declared: prediction.top_stalls.join(" or "),
+        found: top.map_or_else(unmeasured, |(reason, share)| format!("{reason}, {:.0} % of waiting", 100.0 * share)),
+        holds: top.map(|(reason, _)| prediction.top_stalls.contains(&reason.as_str())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+    use crate::step::OccupancyLimiter;
+
+    const PREDICTION: Prediction = Prediction {
+        text: "",
+        limiter: Limiter::Memory,
+        fraction: (0.9, 1.0),
+        fraction_bf16: None,
+        bank_conflicts_per_request: Some(0.0),
+        sectors_per_request: Some(4.0),
+        top_stalls: ["long_scoreboard", "lg_throttle"],
+        occupancy_limiter: OccupancyLimiter::Threads,
+    };
+
+    fn units(units: &[(&str, f64)]) -> std::collections::BTreeMap<String, f64> {
+        units.iter().map(|(name, percent)| ((*name).to_owned(), *percent)).collect()
+    }
+
+    fn profile() -> ProfileRun {
+        ProfileRun {
+            version: "v".to_owned(),
+            dtype: Dtype::F32,
+            shape: None,
+            duration_us: 10.0,
+            dram_bytes_read: Some(8000.0),
+            dram_bytes_written: Some(4100.0),
+            sol: units(&[(unit::MEMORY, 91.0), (unit::L1, 30.0), (unit::COMPUTE, 20.0), (unit::TENSOR, 0.0)]),
+            stalls: [("long_scoreboard".to_owned(), 0.8), ("wait".to_owned(), 0.2)].into(),
+            bank_conflicts: Some(0.05),
+            sectors_per_request: Some(4.0),
+            occupancy_percent: Some(90.0),
+            occupancy_limiter: Some(OccupancyLimiter::Threads),
+            source: "ncu".to_owned(),
+        }
+    }
+
+    fn wrong(change: impl FnOnce(&mut ProfileRun)) -> Vec<&'static str> {
+        let mut profile = profile();
+        change(&mut profile);
+        let work = Some((Operation::Saxpy, Shape::Vector(1000)));
+        let explanation = explanation(&PREDICTION, &profile, work);
+        explanation.checks.iter().filter(|check| check.holds == Some(false)).map(|check| check.what).collect()
+    }
+
+    #[test]
+    fn an_explanation_holds_or_says_which_part_does_not() {
+        assert!(wrong(|_| {}).is_empty());
+        assert_eq!(wrong(|profile| profile.sol = units(&[(unit::MEMORY, 40.0), (unit::L1, 80.0)])), ["limiter"]);
+        assert_eq!(wrong(|profile| profile.dram_bytes_written = Some(4400.0)), ["bytes of memory"]);
+        assert_eq!(wrong(|profile| profile.stalls = [("barrier".into(), 1.0)].into()), ["warps wait for"]);
+        assert_eq!(
+            wrong(|profile| profile.occupancy_limiter = Some(OccupancyLimiter::Registers)),
+            ["keeps more blocks away"]
+        );
+        assert_eq!(wrong(|profile| profile.bank_conflicts = Some(1.0)), ["bank conflicts a request"]);
+        assert_eq!(wrong(|profile| profile.sectors_per_request = Some(32.0)), ["sectors a request, at most"]);
+    }
+
+    #[test]
+    fn latency_is_that_no_unit_is_busy_and_tensor_cores_are_the_arithmetic_that_they_do() {
+        let holds = |limiter, shares: &[(&str, f64)]| {
+            super::limiter(limiter, &ProfileRun { sol: units(shares), ..profile() }).holds
+        };
+        assert_eq!(holds(Limiter::Latency, &[(unit::MEMORY, 40.0), (unit::L1, 30.0)]), Some(true));
+        assert_eq!(holds(Limiter::Latency, &[(unit::MEMORY, 70.0)]), Some(false));
+        let busy = [(unit::COMPUTE, 90.0), (unit::TENSOR, 88.0), (unit::L1, 30.0)];
+        assert_eq!(holds(Limiter::TensorCores, &busy), Some(true));
+        assert_eq!(holds(Limiter::Compute, &busy), Some(false));
+        // Counted figures know nothing of caches.
+        let counted = [(unit::MEMORY, 80.0), (unit::COMPUTE, 20.0)];
+        assert_eq!(holds(Limiter::L1, &counted), None);
+        assert_eq!(holds(Limiter::Memory, &counted), Some(true));
+        assert_eq!(holds(Limiter::Compute, &counted), Some(false));
+        assert_eq!(holds(Limiter::Latency, &[(unit::MEMORY, 40.0)]), None);
+        assert_eq!(holds(Limiter::Memory, &[]), None);
+    }
+
+    #[test]
+    fn a_product_may_read_more_than_it_must() {
+        let check = bytes(Operation::Gemm, Shape::cube(16), &profile());
+        assert_eq!((check.holds, check.found.as_str()), (None, "0.0 MB, +293.9 %"));
+    }
+}
