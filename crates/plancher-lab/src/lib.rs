@@ -12,6 +12,7 @@ pub mod profile;
 pub mod record;
 mod shape;
 pub mod step;
+pub mod verdict;
 
 pub use directives::{Directives, Grid, MOST_THREADS, Operand, TensorMap};
 pub use error::{LabError, Result};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
+use plancher_lab::verdict::{median, median_interval};
 
 use super::record::{Bar, Record, SCHEMA};
-use super::statistics::{median, median_interval};
 use crate::code_hash;
 
 /// Samples below this count prove nothing.

@@ -4,7 +4,6 @@
 mod figure;
 mod readme;
 mod record;
-mod statistics;
 
 use std::path::Path;
 

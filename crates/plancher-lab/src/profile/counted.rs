@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use super::unit;
 use crate::Dtype;
 use crate::record::{Machine, PointRun, ProfileRun, VersionRun};
+use crate::verdict::Estimate;
 
 /// The profile of `version` at `point`; `None` where it was not timed.
 #[must_use]
 pub fn counted(machine: &Machine, version: &VersionRun, point: &PointRun) -> Option<ProfileRun> {
-    let seconds = median(&point.milliseconds)? / 1e3;
+    let seconds = Estimate::of(&point.milliseconds)?.value / 1e3;
     let percent = |rate: f64, most: Option<f64>| most.filter(|&most| most > 0.0).map(|most| 100.0 * rate / most);
     let peak = match version.dtype {
         Dtype::F32 => machine.datasheet_tflops.fp32,
@@ -40,11 +41,4 @@ pub fn counted(machine: &Machine, version: &VersionRun, point: &PointRun) -> Opt
         occupancy_limiter: resources.map(|resources| resources.limiter),
         source: "counted".to_owned(),
     })
-}
-
-/// The middle of the samples; `None` where there is none above 0.
-fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().filter(|&middle| middle.is_finite() && middle > 0.0)
 }

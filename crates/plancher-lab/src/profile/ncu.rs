@@ -276,8 +276,8 @@ mod tests {
         assert!((profile.duration_us - 1000.0).abs() < 1e-9, "{profile:?}");
         assert_eq!(profile.dram_bytes_read, Some(2_147_500_000.0));
         assert_eq!(profile.dram_bytes_written, Some(1_060_000_000.0));
-        assert_eq!(profile.sol[unit::MEMORY], 91.5);
-        assert_eq!(profile.sol[unit::COMPUTE], 14.2);
+        assert_eq!(profile.sol.get(unit::MEMORY), Some(&91.5));
+        assert_eq!(profile.sol.get(unit::COMPUTE), Some(&14.2));
         assert_eq!(profile.occupancy_limiter, Some(OccupancyLimiter::Threads));
         assert_eq!((profile.bank_conflicts, profile.sectors_per_request), (Some(0.0), Some(16.0)));
         assert!((profile.stalls["long_scoreboard"] - 0.9).abs() < 1e-9, "{:?}", profile.stalls);

@@ -1,17 +1,25 @@
 //! Medians and their intervals, from raw samples.
 
-/// The median of `values`.
-pub(crate) fn median(values: &[f64]) -> f64 {
+/// The median of `values`; not a number where there are none.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
 /// A distribution-free interval for the median: the innermost pair of order statistics whose binomial coverage is at
-/// least 95 %, or the whole range where there are too few samples for that (n < 6).
-pub(crate) fn median_interval(values: &[f64]) -> (f64, f64) {
+/// least 95 %, or the whole range where there are too few samples for that (n < 6). Not numbers where there are none.
+#[must_use]
+pub fn median_interval(values: &[f64]) -> (f64, f64) {
     let sorted = sorted(values);
     let n = sorted.len();
+    if n == 0 {
+        return (f64::NAN, f64::NAN);
+    }
     let mut tail = 0.0;
     let mut probability = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut rank = 0;
@@ -41,6 +49,7 @@ mod tests {
     fn median_of_odd_and_even_counts() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+        assert!(median(&[]).is_nan() && median_interval(&[]).0.is_nan());
     }
 
     #[test]
