@@ -28,7 +28,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) gemm(
     int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
     // Vectors of 16 bytes, if all rows begin where such vectors may lie.
     bool a_aligned = (size_t)a % 16 == 0 && k % 4 == 0, b_aligned = (size_t)b % 16 == 0 && n % 4 == 0;
-    bool c_aligned = (size_t)c % 16 == 0 && n % 4 == 0;
 
     // Of a slice a thread copies four words of a row of a and four of a row of b.
     int a_row = thread / 2, a_depth = thread % 2 * 4;
@@ -39,14 +38,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) gemm(
     int x = warp % 4 * 32 + lane % 4 * 4, y = warp / 4 * 64 + lane / 4 * 4;
     constexpr int FAR_X = 16, FAR_Y = 32; // from the first group to the second
 
-    auto load_a = [&](int slice) {
-        bool row = first_row + a_row < m;
-        return load4(a + (long long)(row ? first_row + a_row : 0) * k + slice + a_depth, row ? k - slice - a_depth : 0, a_aligned);
-    };
-    auto load_b = [&](int slice) {
-        bool row = slice + b_depth < k;
-        return load4(b + (long long)(row ? slice + b_depth : 0) * n + first_column + b_column, row ? n - first_column - b_column : 0, b_aligned);
-    };
+    // Where these words begin, and how many there are from there to the edge (of b: in the rows that exist).
+    const float* a_from = a + (long long)min(first_row + a_row, m - 1) * k + a_depth;
+    const float* b_from = b + (long long)b_depth * n + first_column + b_column;
+    int a_words = first_row + a_row < m ? k - a_depth : 0, b_words = n - first_column - b_column;
+    auto load_a = [&](int slice) { return load4(a_from + slice, a_words - slice, a_aligned); };
+    auto load_b = [&](int slice) { return load4(b_from + (long long)slice * n, slice + b_depth < k ? b_words : 0, b_aligned); };
     auto keep = [&](int stage, float4 of_a, float4 of_b) {
         a_tile[stage][a_depth + 0][a_row] = of_a.x;
         a_tile[stage][a_depth + 1][a_row] = of_a.y;
@@ -76,15 +73,15 @@ extern "C" __global__ void __launch_bounds__(256, 2) gemm(
     int stage = 0;
     for (int slice = 0; slice < k; slice += DEPTH) {
         // The next slice is on its way to registers while this one is multiplied, and goes to the other stage.
-        bool more = k - slice > DEPTH;
-        float4 of_a = {}, of_b = {};
-        if (more) of_a = load_a(slice + DEPTH), of_b = load_b(slice + DEPTH);
+        // Beyond the last one there is nothing to load, which gives zeros.
+        float4 of_a = load_a(slice + DEPTH), of_b = load_b(slice + DEPTH);
         multiply(stage);
-        if (more) keep(stage ^ 1, of_a, of_b);
+        keep(stage ^ 1, of_a, of_b);
         stage ^= 1;
         __syncthreads();
     }
 
+    bool c_aligned = (size_t)c % 16 == 0 && n % 4 == 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         int row = first_row + y + i / 4 * FAR_Y + i % 4;

@@ -1,31 +1,15 @@
-// GEMM bf16, everything at once: c = a b^T with the tensor cores of Hopper, at the speed that the power limit of the card allows.
-// One block per multiprocessor stays for the whole product and takes tile after tile. Of its three warpgroups one only starts
-// copies, and two multiply, 64 x 256 outputs each, all 256 x 128 of... see below. Two blocks form a cluster: they have the same
-// columns, so each fetches half of the rows of `b` and the copy engine delivers it to both. Results leave through shared memory
-// by the copy engine as well, while the next tile's slices are already on their way into the ring.
+// GEMM bf16, everything at once: c = a b^T on the tensor cores of Hopper, as fast as the power limit of the card allows.
+// One block stays on each multiprocessor and takes tile after tile. One of its warps only starts copies; two warpgroups only
+// multiply, 64 x 256 outputs each. Two blocks form a cluster over 256 x 256 outputs: they need the same columns, so each fetches
+// half of the rows of `b` and the copy engine delivers them to both. Results leave through shared memory by the copy engine,
+// while the next tile's slices are already on their way into the ring.
 // lab: threads = 384
 // lab: blocks_per_sm = 1
 // lab: cluster = 2
-// lab: shared = 231424
+// lab: shared = 230464
 // lab: requires = sm_90a
 // lab: multiple = 8
 // lab: tensor_maps = a:128x64 b:128x64 c:64x64 swizzle=128
-
-#ifndef GROUP
-#define GROUP 8
-#endif
-#ifndef ORDER
-#define ORDER 0
-#endif
-#ifndef HINT
-#define HINT 0
-#endif
-#ifndef STAGES_
-#define STAGES_ 4
-#endif
-#ifndef STAGGER
-#define STAGGER 0
-#endif
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -35,10 +19,11 @@ struct alignas(64) tensor_map {
 };
 
 constexpr int ROWS = 128, COLUMNS = 256, DEPTH = 64; // of a block's tile; of a slice
-constexpr int CLUSTER = 2, STAGES = STAGES_;
+constexpr int CLUSTER = 2, STAGES = 4;
+constexpr int GROUP = 8; // rows of clusters' tiles that clusters which run at the same time share
 constexpr u32 A_BYTES = ROWS * DEPTH * 2, B_BYTES = COLUMNS * DEPTH * 2, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr u32 PIECE_BYTES = 64 * 64 * 2; // of c: a box of 64 x 64
-constexpr u32 PIECES = (STAGES == 4 ? 2 : 4) * (64 / 64);  // staged for each multiplying warpgroup
+constexpr u32 PIECES = 2;                // that each multiplying warpgroup has on their way out
 constexpr u32 STAGED = STAGES * STAGE_BYTES, BARRIERS = STAGED + 2 * PIECES * PIECE_BYTES;
 
 static __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
@@ -72,19 +57,19 @@ static __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-static __device__ __forceinline__ void load_box(u32 to, const tensor_map* map, int x, int y, u32 barrier, u64 policy) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;"
-                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy) : "memory");
+static __device__ __forceinline__ void load_box(u32 to, const tensor_map* map, int x, int y, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
 
-static __device__ __forceinline__ void load_box_for_both(u32 to, const tensor_map* map, int x, int y, u32 barrier, u64 policy) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;"
-                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((unsigned short)3), "l"(policy) : "memory");
+static __device__ __forceinline__ void load_box_for_both(u32 to, const tensor_map* map, int x, int y, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((unsigned short)3) : "memory");
 }
 
-static __device__ __forceinline__ void store_box(const tensor_map* map, int x, int y, u32 from, u64 policy) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;\n\tcp.async.bulk.commit_group;"
-                 ::"l"(map), "r"(x), "r"(y), "r"(from), "l"(policy) : "memory");
+static __device__ __forceinline__ void store_box(const tensor_map* map, int x, int y, u32 from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n\tcp.async.bulk.commit_group;"
+                 ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
 }
 
 // What the instruction is told of a tile: its address, and that groups of eight rows are 1024 bytes apart and swizzled by 128
@@ -133,16 +118,13 @@ static __device__ __forceinline__ u32 two_bf16(float low, float high) {
     return both;
 }
 
-// The tile of a cluster: 256 x 256 outputs.
+// Which 256 x 256 outputs are a cluster's `tile`: tiles are numbered down the rows of a group, then to the next column.
 static __device__ __forceinline__ void tile_at(int tile, int down, int across, int& row, int& column) {
     int of_group = GROUP * across;
     int group = tile / of_group, inside = tile - group * of_group;
     int height = min(GROUP, down - group * GROUP);
     row = group * GROUP + inside % height;
     column = inside / height;
-#if ORDER == 1
-    if (group & 1) column = across - 1 - column;
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1) gemm(
@@ -171,12 +153,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(
     if (warpgroup == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
-            u64 keep, stream;
-            asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
-            asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(stream));
-#if HINT == 0
-            keep = stream;
-#endif
             int stage = 0;
             u32 parity = 1; // the stages start empty
             for (int tile = first; tile < tiles; tile += clusters) {
@@ -188,8 +164,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(
                     u32 to = base + stage * STAGE_BYTES;
                     barrier_wait(empty + stage * 8, parity);
                     expect_bytes(full + stage * 8, STAGE_BYTES);
-                    load_box(to, &a, slice * DEPTH, row, full + stage * 8, keep);
-                    load_box_for_both(to + A_BYTES + rank * (B_BYTES / CLUSTER), &b, slice * DEPTH, column, full + stage * 8, stream);
+                    load_box(to, &a, slice * DEPTH, row, full + stage * 8);
+                    load_box_for_both(to + A_BYTES + rank * (B_BYTES / CLUSTER), &b, slice * DEPTH, column, full + stage * 8);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
             }
@@ -198,19 +174,14 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         int consumer = warpgroup - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32;
         u32 staged = base + STAGED + consumer * (PIECES * PIECE_BYTES);
-        u64 stream;
-        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(stream));
         // stmatrix: lanes 0-15 give the rows of the two left 8 x 8 matrices, lanes 16-31 those of the two right ones. A row of a
         // piece is 128 bytes whose 16-byte chunks are exchanged by the row (the 128-byte swizzle).
         int store_row = thread / 32 * 16 + lane % 16;
-        u32 store_to = staged + store_row * (64 * 2);
-        u32 turn = store_row * (64 * 2) / 128 % 8, half = lane / 16;
+        u32 store_to = staged + store_row * 128;
+        u32 turn = store_row % 8, half = lane / 16;
         float sums[128];
         int stage = 0;
-        u32 parity = 0;
-#if STAGGER > 0
-        if (consumer == 1 && slices > 0 && first < tiles) asm volatile("bar.sync 3, 256;" ::: "memory");
-#endif
+        u32 parity = 0, buffer = 0;
         for (int tile = first; tile < tiles; tile += clusters) {
             int row, column;
             tile_at(tile, down, across, row, column);
@@ -228,9 +199,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(
 #pragma unroll
                 for (int step = 1; step < DEPTH / 16; ++step) start_multiply(sums, left + step * 2, right + step * 2, 1);
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#if STAGGER > 0
-                if (consumer == 0 && tile == first && slice == min(STAGGER, slices) - 1) asm volatile("bar.arrive 3, 256;" ::: "memory");
-#endif
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 if (before >= 0 && thread < CLUSTER) arrive_at(empty + before * 8, thread);
                 before = stage;
@@ -244,20 +212,22 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(
                 // The piece that lay here before has been read.
                 if (thread == 0) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PIECES - 1) : "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
-                u32 to = store_to + piece % PIECES * PIECE_BYTES;
+                u32 to = store_to + buffer * PIECE_BYTES;
 #pragma unroll
-                for (int sixteen = 0; sixteen < 64 / 16; ++sixteen) {
-                    const float* from = sums + piece * (64 / 2) + sixteen * 8;
+                for (int sixteen = 0; sixteen < 4; ++sixteen) {
+                    const float* from = sums + piece * 32 + sixteen * 8;
                     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to + (((sixteen * 2 + half) ^ turn) << 4)),
                                  "r"(two_bf16(from[0], from[1])), "r"(two_bf16(from[2], from[3])), "r"(two_bf16(from[4], from[5])), "r"(two_bf16(from[6], from[7])) : "memory");
                 }
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
-                if (thread == 0) store_box(&c, column + piece * 64, row, staged + piece % PIECES * PIECE_BYTES, stream);
+                if (thread == 0) store_box(&c, column + piece * 64, row, staged + buffer * PIECE_BYTES);
+                buffer = buffer + 1 == PIECES ? 0 : buffer + 1;
             }
         }
         if (thread == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     }
+    __syncwarp(); // one lane of the copying warp comes later than the others
     // A block may not leave while its neighbour still copies into it or arrives at its barriers.
     cluster_barrier();
 }
