@@ -41,7 +41,11 @@ pub struct Driver {
 
 /// Every function of the driver that this crate calls.
 const FUNCTIONS: &[&str] = &[
+    "cuCtxGetLimit",
+    "cuCtxResetPersistingL2Cache",
     "cuCtxSetCurrent",
+    "cuCtxSetLimit",
+    "cuCtxSynchronize",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",
@@ -90,6 +94,7 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamEndCapture",
     "cuStreamQuery",
     "cuStreamSynchronize",
+    "cuTensorMapEncodeTiled",
 ];
 
 /// Loads the driver, or says why it cannot be used. The answer stays the same for the life of the process.

@@ -2,12 +2,15 @@
 //!
 //! A *step* ([`catalogue`]) is one operation (SAXPY, transpose, reduction, matrix product) and a list of *versions*: kernel
 //! files, each of which changes one thing. A file is complete by itself: it includes nothing, and says in its
-//! [`Directives`] how it is launched, so that a learner's file and ours go through the same harness. What a run measured is
-//! a [`record::LabRun`], from which every verdict can be computed again, without a GPU.
+//! [`Directives`] how it is launched, so that a learner's file and ours go through the same [`harness`]. What a run measured
+//! is a [`record::LabRun`], from which every verdict can be computed again, without a GPU.
+
+#![deny(unsafe_code)]
 
 pub mod catalogue;
 mod directives;
 mod error;
+pub mod harness;
 pub mod profile;
 pub mod record;
 mod shape;

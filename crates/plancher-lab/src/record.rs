@@ -245,12 +245,16 @@ pub enum FailureKind {
     TimedLaunchWrong,
     /// Faster than physics: below bytes over bandwidth, or operations over peak.
     BelowFloor,
-    /// The device's time and the host's do not agree, as for work on another stream.
+    /// The device's time and the host's do not agree, as for work that is done elsewhere.
     TimesDisagree,
+    /// The result was not there yet when the stream had passed the mark behind the launch.
+    OtherStream,
     /// Part of the second-level cache was left set aside.
     PersistingL2,
     /// The GPU reported a fault.
     Fault,
+    /// It cannot be launched: its parameters are not those of the step, or it asks for more than the GPU has.
+    CannotLaunch,
     /// It did not end in time.
     Hang,
     /// The process ended without a word.

@@ -8,7 +8,7 @@ mod statistics;
 
 use serde::Serialize;
 
-pub use bandwidth::{BANDWIDTH, Rate, Traffic};
+pub use bandwidth::{BANDWIDTH, Bench, Grid, Rate, Traffic};
 pub use latency::{Cost, LATENCY, Step};
 pub use products::{Number, ProductRate};
 

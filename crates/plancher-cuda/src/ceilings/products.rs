@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::Effort;
 use super::statistics::median;
 use crate::{
-    Compiler, Device, DeviceBuffer, Element, Matmul, MatmulChoice, Output, Product, Result, device_milliseconds,
+    Compiler, Device, DeviceBuffer, Element, Matmul, MatmulChoice, Output, Product, ProductF32, Result,
+    device_milliseconds,
 };
 
 /// What is multiplied. Sums are in f32.
@@ -65,6 +66,7 @@ fn rate(device: &Device, matmul: &mut Matmul, number: Number, size: usize, effor
     out.fill_bytes(0xff)?;
     let product =
         Product { element: Element::Bf16, rows: size, columns: size, out_stride: size, output: Output::Elements };
+    let square = ProductF32 { m: size, rows: size, columns: size, transposed: true };
     let mut once = || {
         let (x, weight, out) = (x.pointer(), weight.pointer(), out.pointer());
         // SAFETY: three square matrices of this size, which live until the end of this function; what is timed is
@@ -72,7 +74,7 @@ fn rate(device: &Device, matmul: &mut Matmul, number: Number, size: usize, effor
         unsafe {
             match number {
                 Number::Bf16 => matmul.multiply(&product, size, x, weight, out),
-                Number::F32 => matmul.multiply_f32([size; 3], x, weight, out),
+                Number::F32 => matmul.multiply_f32(square, x, weight, out),
             }
         }
     };

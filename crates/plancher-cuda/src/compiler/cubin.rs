@@ -1,5 +1,7 @@
 //! Machine code, and what its kernels need.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{elf, log};
@@ -28,7 +30,7 @@ pub struct KernelResources {
 #[derive(Debug, Clone)]
 pub struct Cubin {
     /// The source's name.
-    pub source_name: &'static str,
+    pub source_name: Arc<str>,
     /// What it runs on.
     pub architecture: Architecture,
     /// An ELF file. Private: what the driver loads must be what NVRTC made.
@@ -42,15 +44,9 @@ pub struct Cubin {
 }
 
 impl Cubin {
-    pub(super) fn new(
-        source_name: &'static str,
-        architecture: Architecture,
-        code: Vec<u8>,
-        log: &str,
-        cached: bool,
-    ) -> Self {
+    pub(super) fn new(source_name: &str, architecture: Architecture, code: Vec<u8>, log: &str, cached: bool) -> Self {
         let (kernels, warnings) = (log::resources(log), log::warnings(log));
-        Self { source_name, architecture, code, kernels, warnings, cached }
+        Self { source_name: source_name.into(), architecture, code, kernels, warnings, cached }
     }
 
     /// The machine code, an ELF file.

@@ -78,14 +78,28 @@ impl Compiler {
         specialization: &Specialization,
         architecture: Architecture,
     ) -> Result<Cubin> {
-        let text = source.complete();
+        self.compile_text(source.name, &source.complete(), specialization, architecture)
+    }
+
+    /// As [`Self::compile`], for a text that is complete by itself: nothing is put in front of it. `name` is the file's
+    /// name without its ending, for messages.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub fn compile_text(
+        &self,
+        name: &str,
+        text: &str,
+        specialization: &Specialization,
+        architecture: Architecture,
+    ) -> Result<Cubin> {
         let options = specialization.options(architecture);
-        let key = cache::key(&text, &options, &self.nvrtc.identity());
+        let key = cache::key(text, &options, &self.nvrtc.identity());
         if let Some((log, code)) = self.cache.load(&key) {
-            return Ok(Cubin::new(source.name, architecture, code, &log, true));
+            return Ok(Cubin::new(name, architecture, code, &log, true));
         }
-        let (log, code) = self.nvrtc.compile(source.name, &text, &options, architecture)?;
+        let (log, code) = self.nvrtc.compile(name, text, &options, architecture)?;
         self.cache.store(&key, &log, &code);
-        Ok(Cubin::new(source.name, architecture, code, &log, false))
+        Ok(Cubin::new(name, architecture, code, &log, false))
     }
 }

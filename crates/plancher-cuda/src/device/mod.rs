@@ -16,6 +16,9 @@ use self::faults::Faults;
 use crate::driver::{check, check_for, driver};
 use crate::{Architecture, CudaError, Result};
 
+/// The limit of a context that sets a part of the second-level cache aside.
+const PERSISTING_L2: sys::CUlimit = sys::CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
+
 /// A GPU that is ready for work. Clones share it.
 ///
 /// All work is put on one stream and runs in the order in which it was put there, also that of several threads. The device's primary context is
@@ -123,6 +126,62 @@ impl Device {
         self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream()) })?;
         self.0.faults.all_well();
         Ok(())
+    }
+
+    /// Waits until all work in the context has been done, also what others have put on streams of their own.
+    ///
+    /// # Errors
+    /// If some of it failed.
+    pub fn synchronize_context(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the context is current.
+        self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })?;
+        self.0.faults.all_well();
+        Ok(())
+    }
+
+    /// Sets `bytes` bytes at an address of this device, for memory that is dealt out by address. Does not wait.
+    ///
+    /// # Errors
+    /// If the range does not lie in an allocation, or the device has failed.
+    ///
+    /// # Safety
+    /// The range is memory of the device, and nothing of the host relies on what it holds.
+    pub unsafe fn fill(&self, pointer: u64, byte: u8, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: as the caller promises; the driver refuses what is no allocation.
+        let result = unsafe { sys::cuMemsetD8Async(pointer, byte, bytes as usize, self.stream()) };
+        self.check("cuMemsetD8Async", result)
+    }
+
+    /// Bytes of the second-level cache that are set aside for data marked as persisting.
+    ///
+    /// # Errors
+    /// If the driver does not answer.
+    pub fn persisting_l2(&self) -> Result<u64> {
+        self.bind()?;
+        let mut bytes = 0;
+        // SAFETY: the context is current, and `bytes` is a place for the size.
+        let result = unsafe { sys::cuCtxGetLimit(&raw mut bytes, PERSISTING_L2) };
+        self.check("cuCtxGetLimit", result)?;
+        Ok(bytes as u64)
+    }
+
+    /// Sets so many bytes of the second-level cache aside; the driver may take another number. What persists there now
+    /// becomes ordinary.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn set_persisting_l2(&self, bytes: u64) -> Result<()> {
+        self.bind()?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // SAFETY: the context is current.
+        self.check("cuCtxResetPersistingL2Cache", unsafe { sys::cuCtxResetPersistingL2Cache() })?;
+        // SAFETY: as above.
+        self.check("cuCtxSetLimit", unsafe { sys::cuCtxSetLimit(PERSISTING_L2, bytes) })
     }
 
     /// Whether all work on the stream has been done. Does not wait.

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use bytemuck::Pod;
 
+use super::TensorMap;
 use crate::{DeviceBuffer, PinnedBuffer};
 
 /// The most bytes that the parameters of a kernel have together.
@@ -52,6 +53,12 @@ impl Arguments {
     #[must_use]
     pub fn pinned<T>(self, buffer: &PinnedBuffer<T>) -> Self {
         self.value(buffer.device_pointer())
+    }
+
+    /// Adds a tensor map, which the kernel takes by value.
+    #[must_use]
+    pub fn tensor_map(self, map: &TensorMap) -> Self {
+        self.value(map.words())
     }
 
     /// What is wrong with these arguments for a kernel with parameters of these sizes.

@@ -3,6 +3,7 @@
 mod arguments;
 mod launch;
 mod load;
+mod tensor_map;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -13,6 +14,7 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, C
 pub use arguments::Arguments;
 pub use launch::Launch;
 pub use load::Loader;
+pub use tensor_map::{TensorMap, Tiled};
 
 use crate::{Cubin, CudaError, Device, KernelResources, Result};
 
@@ -24,7 +26,7 @@ pub struct Module(Arc<ModuleInner>);
 struct ModuleInner {
     device: Device,
     module: CUmodule,
-    source_name: &'static str,
+    source_name: Arc<str>,
     /// The number of parameters of the kernels for which the code tells it.
     parameter_counts: HashMap<String, usize>,
 }
@@ -63,7 +65,7 @@ impl Module {
         device.check_for("cuModuleLoadData", result, || format!("`{}` ({})", cubin.source_name, cubin.architecture))?;
         let counted = |kernel: &KernelResources| Some((kernel.name.clone(), cubin.parameter_count(&kernel.name)?));
         let parameter_counts = cubin.kernels.iter().filter_map(counted).collect();
-        let source_name = cubin.source_name;
+        let source_name = Arc::clone(&cubin.source_name);
         Ok(Self(Arc::new(ModuleInner { device: device.clone(), module, source_name, parameter_counts })))
     }
 

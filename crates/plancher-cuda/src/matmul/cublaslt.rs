@@ -11,7 +11,7 @@ use cudarc::cublaslt::sys::{
 };
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::{Output, Plans, Product};
+use super::{Output, Plans, Product, ProductF32};
 use crate::libraries::{Kind, preload};
 use crate::{CudaError, Device, DeviceBuffer, Element, Result};
 
@@ -22,7 +22,8 @@ const WORKSPACE: usize = 32 << 20;
 #[derive(Debug)]
 pub(super) struct CublasLt {
     // Dropped first to last: plans before the handle.
-    plans: Plans<Plan>,
+    plans: Plans<(Product, usize), Plan>,
+    plans_f32: Plans<ProductF32, Plan>,
     handle: Handle,
     workspace: DeviceBuffer<u8>,
     device: Device,
@@ -53,7 +54,15 @@ impl CublasLt {
         // SAFETY: the library is loaded.
         let version = unsafe { sys::cublasLtGetVersion() };
         let version = format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
-        Ok(Self { plans: Plans::new(), handle, workspace, device: device.clone(), path, version })
+        Ok(Self {
+            plans: Plans::new(),
+            plans_f32: Plans::new(),
+            handle,
+            workspace,
+            device: device.clone(),
+            path,
+            version,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -83,26 +92,31 @@ impl CublasLt {
         unsafe { plan.run(&self.handle, &self.workspace, beta, x, weight, out) }
     }
 
-    /// `out (m, rows) = x (m, columns) * weight (rows, columns)ᵀ` in f32 throughout, without tensor cores. No plan is
-    /// kept: this is what ceilings are measured with.
+    /// `out (m, rows) = x (m, columns) * weight` in f32 throughout, without tensor cores; `weight` is `(rows, columns)` and
+    /// taken transposed, or `(columns, rows)`.
     ///
     /// # Safety
     /// As [`super::Matmul::multiply`], with numbers of 4 bytes.
     pub(super) unsafe fn multiply_f32(
         &mut self,
-        [m, rows, columns]: [usize; 3],
+        shape: ProductF32,
         x: CUdeviceptr,
         weight: CUdeviceptr,
         out: CUdeviceptr,
     ) -> Result<()> {
         self.device.bind()?;
-        let number = cudaDataType::CUDA_R_32F;
-        let layouts = [
-            Layout::new(number, columns, rows, columns)?,
-            Layout::new(number, columns, m, columns)?,
-            Layout::new(number, rows, m, rows)?,
-        ];
-        let plan = Plan::new(self.handle.0, layouts, || format!("{m} x {rows} x {columns} in f32"))?;
+        let handle = self.handle.0;
+        let plan = self.plans_f32.get_or_make(shape, || {
+            let ProductF32 { m, rows, columns, transposed } = shape;
+            let number = cudaDataType::CUDA_R_32F;
+            let weight = if transposed { (columns, rows) } else { (rows, columns) };
+            let layouts = [
+                Layout::new(number, weight.0, weight.1, weight.0)?,
+                Layout::new(number, columns, m, columns)?,
+                Layout::new(number, rows, m, rows)?,
+            ];
+            Plan::new(handle, layouts, transposed, || format!("{shape:?}"))
+        })?;
         // SAFETY: the plan's descriptors say the sizes that the caller promises.
         unsafe { plan.run(&self.handle, &self.workspace, 0.0, x, weight, out) }
     }
@@ -141,12 +155,17 @@ impl Plan {
             Layout::new(element, product.columns, m, product.columns)?,
             Layout::new(result, product.rows, m, product.out_stride)?,
         ];
-        Self::new(handle, layouts, || format!("{m} rows and {product:?}"))
+        Self::new(handle, layouts, true, || format!("{m} rows and {product:?}"))
     }
 
     /// `layouts` are those of the weight, of x and of the result; `shape` names them in messages.
-    fn new(handle: sys::cublasLtHandle_t, layouts: [Layout; 3], shape: impl FnOnce() -> String) -> Result<Self> {
-        let operation = Operation::new()?;
+    fn new(
+        handle: sys::cublasLtHandle_t,
+        layouts: [Layout; 3],
+        transposed: bool,
+        shape: impl FnOnce() -> String,
+    ) -> Result<Self> {
+        let operation = Operation::new(transposed)?;
         let [weight, x, out] = layouts;
         let preferences = Preferences::new()?;
         // SAFETY: a plain structure of numbers and a status, for which zero is success.
@@ -217,15 +236,16 @@ impl Plan {
 struct Operation(sys::cublasLtMatmulDesc_t);
 
 impl Operation {
-    fn new() -> Result<Self> {
+    /// With the weight transposed, or as it is.
+    fn new(transposed: bool) -> Result<Self> {
         let mut operation = null_mut();
         let compute = cublasComputeType_t::CUBLAS_COMPUTE_32F;
         // SAFETY: `operation` is a place for the descriptor.
         let status = unsafe { sys::cublasLtMatmulDescCreate(&raw mut operation, compute, cudaDataType::CUDA_R_32F) };
         check("cublasLtMatmulDescCreate", status)?;
         let operation = Self(operation);
-        // `CUBLAS_OP_T` of cuBLAS, which the binding does not have.
-        let transposed = 1_i32;
+        // `CUBLAS_OP_T` and `CUBLAS_OP_N` of cuBLAS, which the binding does not have.
+        let transposed = i32::from(transposed);
         // SAFETY: the attribute has the type of `transposed`.
         let status = unsafe {
             sys::cublasLtMatmulDescSetAttribute(

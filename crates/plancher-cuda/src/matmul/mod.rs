@@ -4,6 +4,7 @@ mod cublaslt;
 mod tensor_core;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::Path;
 
 use cudarc::driver::sys::CUdeviceptr;
@@ -40,6 +41,19 @@ pub struct Product {
     pub out_stride: usize,
     /// What is written.
     pub output: Output,
+}
+
+/// The shape of `out (m, rows) = x (m, columns) * weight` in f32, all row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProductF32 {
+    /// Rows of `x` and of the result.
+    pub m: usize,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub columns: usize,
+    /// Whether `weight` is `(rows, columns)`, and taken transposed, or `(columns, rows)`.
+    pub transposed: bool,
 }
 
 /// Which implementation to use.
@@ -130,16 +144,16 @@ impl Matmul {
 }
 
 impl Matmul {
-    /// `out (m, rows) = x (m, columns) * weight (rows, columns)ᵀ` in f32 throughout, by cuBLASLt, for ceilings.
+    /// The product of a shape in f32 throughout, by cuBLASLt, for ceilings. Addresses are multiples of 16.
     ///
     /// # Errors
-    /// If this is not cuBLASLt, or the device fails.
+    /// If this is not cuBLASLt, if it has no algorithm for the shape, or the device fails.
     ///
     /// # Safety
-    /// As [`Self::multiply`], with numbers of 4 bytes.
-    pub(crate) unsafe fn multiply_f32(
+    /// As [`Self::multiply`], with numbers of 4 bytes, without strides.
+    pub unsafe fn multiply_f32(
         &mut self,
-        shape: [usize; 3],
+        shape: ProductF32,
         x: CUdeviceptr,
         weight: CUdeviceptr,
         out: CUdeviceptr,
@@ -164,13 +178,13 @@ impl Product {
     }
 }
 
-/// Plans by shape and number of rows, a bounded number of them.
+/// Plans by what they are for, a bounded number of them.
 #[derive(Debug)]
-struct Plans<T> {
-    plans: HashMap<(Product, usize), T>,
+struct Plans<K, T> {
+    plans: HashMap<K, T>,
 }
 
-impl<T> Plans<T> {
+impl<K: Copy + Eq + Hash, T> Plans<K, T> {
     /// More shapes than any model has at a time; the rows of last chunks vary.
     const MOST: usize = 512;
 
@@ -178,7 +192,7 @@ impl<T> Plans<T> {
         Self { plans: HashMap::new() }
     }
 
-    fn get_or_make(&mut self, key: (Product, usize), make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    fn get_or_make(&mut self, key: K, make: impl FnOnce() -> Result<T>) -> Result<&T> {
         if !self.plans.contains_key(&key) && self.plans.len() >= Self::MOST {
             self.plans.clear();
         }
@@ -220,7 +234,7 @@ mod tests {
                 Ok(m)
             });
             assert_eq!(plan, Ok(&m));
-            assert!(plans.plans.len() <= Plans::<usize>::MOST);
+            assert!(plans.plans.len() <= Plans::<(Product, usize), usize>::MOST);
         }
         assert_eq!(made, 1999);
     }

@@ -153,7 +153,7 @@ const EVERY_OUTPUT: [(&str, Element, Output); 4] = [
 pub(super) struct TensorCore {
     loader: Loader,
     /// By shape and the tile's size.
-    kernels: Plans<Kernel>,
+    kernels: Plans<(Product, usize), Kernel>,
     architecture: Architecture,
     multiprocessors: usize,
 }

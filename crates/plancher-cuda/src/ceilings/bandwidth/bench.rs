@@ -29,7 +29,7 @@ pub(super) fn constants(slots: u32) -> Specialization {
 
 /// How many blocks share the work. None is the fastest for everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Grid {
+pub enum Grid {
     /// As many as run at once, each with many tiles.
     Persistent,
     /// One for each tile.
@@ -40,7 +40,8 @@ enum Grid {
 
 impl Grid {
     /// What there is for a kind of traffic.
-    const fn choices(traffic: Traffic) -> &'static [Self] {
+    #[must_use]
+    pub const fn choices(traffic: Traffic) -> &'static [Self] {
         match traffic {
             Traffic::Read | Traffic::Write => &[Self::Persistent, Self::Tiles],
             Traffic::Copy | Traffic::Triad => &[Self::Persistent, Self::Tiles, Self::Single],
@@ -49,8 +50,10 @@ impl Grid {
     }
 }
 
-pub(super) struct Bench<'a> {
-    device: &'a Device,
+/// Memory, filled, and the kernels that go over it.
+#[derive(Debug)]
+pub struct Bench {
+    device: Device,
     write: Kernel,
     read: Kernel,
     /// With its bytes of shared memory.
@@ -61,9 +64,12 @@ pub(super) struct Bench<'a> {
     checksum: DeviceBuffer<u32>,
 }
 
-impl<'a> Bench<'a> {
+impl Bench {
     /// Compiles the kernels and fills `bytes` of memory.
-    pub(super) fn new(device: &'a Device, compiler: &Compiler, bytes: u64) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If a kernel does not compile, or there is not so much memory.
+    pub fn new(device: &Device, compiler: &Compiler, bytes: u64) -> Result<Self> {
         compiler.check_driver()?;
         // A block's own few hundred bytes come on top of its rings.
         let shared = device.properties().shared_memory_per_block.saturating_sub(1024);
@@ -79,7 +85,7 @@ impl<'a> Bench<'a> {
         };
         let size = usize::try_from(bytes / 48 * 48).unwrap_or(0);
         let mut bench = Self {
-            device,
+            device: device.clone(),
             write: module.kernel("bandwidth_write")?,
             read: module.kernel("bandwidth_read")?,
             bulk,
@@ -118,7 +124,7 @@ impl<'a> Bench<'a> {
             _ => (self.memory.len() as u64).div_ceil(working_set.max(1)),
         };
         let mut sample = |grid: Grid| -> Result<f64> {
-            let milliseconds = device_milliseconds(self.device, || {
+            let milliseconds = device_milliseconds(&self.device.clone(), || {
                 (0..launches).try_for_each(|_| self.pass(traffic, working_set, grid))
             })?;
             Ok((launches * u64::from(rounds(traffic)) * working_set) as f64 / milliseconds / 1e6)
@@ -136,8 +142,22 @@ impl<'a> Bench<'a> {
         Ok(Rate { traffic, working_set, gb_per_s, samples })
     }
 
-    /// One pass, or all rounds of one, over the first `working_set` bytes, a multiple of 16.
-    fn pass(&mut self, traffic: Traffic, working_set: u64, grid: Grid) -> Result<()> {
+    /// The memory's size in bytes, a multiple of 48.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Puts one pass over the first `working_set` bytes, a multiple of 16, on the stream (for what lies in the
+    /// second-level cache, [`rounds`](Self::rounds) of them). Bytes read and bytes written together are `working_set`.
+    ///
+    /// # Errors
+    /// If there is not so much memory, the device does not have such traffic, or it has failed.
+    pub fn pass(&mut self, traffic: Traffic, working_set: u64, grid: Grid) -> Result<()> {
+        if working_set > self.bytes() {
+            let (value, limit) = (working_set, self.bytes());
+            return Err(CudaError::Range { what: "bytes of a pass over memory", value, limit });
+        }
         let start = self.memory.pointer();
         let (half, third) = (working_set / 32 * 16, working_set / 48 * 16);
         let rounds = rounds(traffic);
@@ -174,6 +194,12 @@ impl<'a> Bench<'a> {
                 )
             }
         }
+    }
+
+    /// How often one pass goes over its working set.
+    #[must_use]
+    pub const fn rounds(traffic: Traffic) -> u32 {
+        rounds(traffic)
     }
 
     /// Launches a kernel that moves `pieces` pieces.

@@ -4,7 +4,8 @@ mod bench;
 
 use serde::Serialize;
 
-use self::bench::{Bench, SLOTS_OF_HOPPER, constants};
+pub use self::bench::{Bench, Grid};
+use self::bench::{SLOTS_OF_HOPPER, constants};
 use super::Effort;
 use crate::catalogue::{Expectation, Family};
 use crate::{Architecture, Compiler, Device, Result, Source};
