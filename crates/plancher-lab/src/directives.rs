@@ -3,7 +3,7 @@
 
 use plancher_cuda::Architecture;
 
-use crate::{LabError, Result, Shape};
+use crate::{Dtype, LabError, Result, Shape};
 
 /// The most threads of a block.
 pub const MOST_THREADS: u32 = 1024;
@@ -29,6 +29,8 @@ pub struct Directives {
     pub requires: Option<Architecture>,
     /// The kernel takes only sizes that are multiples of this.
     pub multiple: u64,
+    /// The numbers of a learner's file, where the step has kernels in several.
+    pub dtype: Option<Dtype>,
     /// Operands that come as tensor maps instead of pointers.
     pub tensor_maps: Vec<TensorMap>,
 }
@@ -152,6 +154,7 @@ struct Reader {
     cluster: Option<u32>,
     requires: Option<Architecture>,
     multiple: Option<u64>,
+    dtype: Option<Dtype>,
     tensor_maps: Option<Vec<TensorMap>>,
 }
 
@@ -184,9 +187,13 @@ impl Reader {
                 set(&mut self.requires, architecture)
             }
             "multiple" => set(&mut self.multiple, number(value, 1 << 12)?),
+            "dtype" => {
+                let dtype = [Dtype::F32, Dtype::Bf16].into_iter().find(|dtype| dtype.to_string() == value);
+                set(&mut self.dtype, dtype.ok_or_else(|| format!("`{value}` is neither f32 nor bf16"))?)
+            }
             "tensor_maps" => set(&mut self.tensor_maps, tensor_maps(value)?),
             _ => Err("there is no such directive: threads, per_block, blocks_per_sm, tile, blocks, shared, cluster, \
-                      requires, multiple, tensor_maps"
+                      requires, multiple, dtype, tensor_maps"
                 .to_owned()),
         }
     }
@@ -209,6 +216,7 @@ impl Reader {
             cluster: self.cluster,
             requires: self.requires,
             multiple: self.multiple.unwrap_or(1),
+            dtype: self.dtype,
             tensor_maps: self.tensor_maps.unwrap_or_default(),
         })
     }
@@ -278,7 +286,7 @@ mod tests {
     #[test]
     fn a_file_says_how_it_is_launched() {
         let text = "// A kernel.\n//\n// lab: threads = 32x8\n// lab: tile = 32x64 // for people\n  // lab: shared = 65536\n\
-            // lab: cluster = 2\n// lab: requires = sm_90a\n// lab: multiple = 8\n\
+            // lab: cluster = 2\n// lab: requires = sm_90a\n// lab: multiple = 8\n// lab: dtype = bf16\n\
             // lab: tensor_maps = a:128x64 c:64x32 swizzle=128\nextern \"C\" __global__ void gemm() {}";
         let map = |operand, rows, columns| TensorMap { operand, rows, columns, swizzle: 128 };
         let expected = Directives {
@@ -288,6 +296,7 @@ mod tests {
             cluster: Some(2),
             requires: "sm_90a".parse().ok(),
             multiple: 8,
+            dtype: Some(Dtype::Bf16),
             tensor_maps: vec![map(Operand::A, 128, 64), map(Operand::C, 64, 32)],
         };
         assert_eq!(parse(text).expect("it is right"), expected);
@@ -308,6 +317,7 @@ mod tests {
             ("// lab: shared = 99999999999999999999", "no number from 1 to"),
             ("// lab: cluster = 17", "no number from 1 to 16"),
             ("// lab: requires = hopper", "is no GPU architecture"),
+            ("// lab: dtype = f16", "neither f32 nor bf16"),
             ("// lab: multiple = 4 * 2", "`4 * 2` is no number"),
             ("// lab: tensor_maps = swizzle=128", "it names no operand"),
             ("// lab: tensor_maps = a:64x64 a:64x64", "`a` is there twice"),

@@ -1,0 +1,15 @@
+//! Running steps: a process of its own measures each, so that a kernel that faults or never ends takes only that one with it.
+
+mod check;
+mod child;
+mod date;
+mod machine;
+mod parent;
+mod protocol;
+mod run;
+mod session;
+
+pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check};
+pub use child::child_main;
+pub use parent::ChildCommand;
+pub use run::{RunOptions, run_steps};
