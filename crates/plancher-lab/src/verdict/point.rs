@@ -18,7 +18,7 @@ const fn is_product(point: &PointRun) -> bool {
     matches!(point.ceiling, Ceiling::Cublas)
 }
 
-/// The rate of every launch, in [`unit`].
+/// The rate of every launch, in [`unit()`].
 #[must_use]
 pub fn rates(point: &PointRun) -> Vec<f64> {
     let work = if is_product(point) { point.flops as f64 / 1e12 } else { point.bytes as f64 / 1e9 };
