@@ -1,4 +1,5 @@
-//! Step 3: reduction. Six classic versions, each of which removes what held the one before, and one whose bits are the same everywhere.
+//! Step 3: reduction. Six classic versions, each of which removes what held the one before, and one with the same bits
+//! everywhere.
 
 use crate::step::{Ceiling, Criterion, InFlight, Limiter, OccupancyLimiter, Point, Prediction, Test};
 use crate::{Dtype, Operation, Shape, Step, Version};
