@@ -6,8 +6,7 @@
 // lab: tile = 32x32
 
 extern "C" __global__ void transpose(const ELEMENT* in, ELEMENT* out, int rows, int columns) {
-    unsigned tiles = (columns + 31) / 32, tile = blockIdx.y * gridDim.x + blockIdx.x; // tiles side by side
-    int column = tile % tiles * 32 + threadIdx.x, row = tile / tiles * 32 + threadIdx.y;
+    int column = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 32 + threadIdx.y;
     if (column >= columns) return;
     for (int k = 0; k < 32; k += 8)
         if (row + k < rows) out[(long long)column * rows + row + k] = in[(long long)(row + k) * columns + column];

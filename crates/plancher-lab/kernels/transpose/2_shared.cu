@@ -6,8 +6,7 @@
 
 extern "C" __global__ void transpose(const ELEMENT* in, ELEMENT* out, int rows, int columns) {
     __shared__ ELEMENT part[32][32];
-    unsigned tiles = (columns + 31) / 32, tile = blockIdx.y * gridDim.x + blockIdx.x;
-    int left = tile % tiles * 32, top = tile / tiles * 32;
+    int left = blockIdx.x * 32, top = blockIdx.y * 32;
     int column = left + threadIdx.x, row = top + threadIdx.y;
     for (int k = 0; k < 32; k += 8)
         if (column < columns && row + k < rows) part[threadIdx.y + k][threadIdx.x] = in[(long long)(row + k) * columns + column];

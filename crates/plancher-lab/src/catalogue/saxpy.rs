@@ -129,11 +129,12 @@ const UNROLLED: Version = Version {
     file: "saxpy/4_unrolled.cu",
     source: include_str!("../../kernels/saxpy/4_unrolled.cu"),
     dtypes: &[Dtype::F32],
-    change: "Two vectors of each array a thread, all four loads started before the first sum. Loads and stores are \
-             marked as used once (evict first), since no byte comes back before the cache has forgotten it.",
+    change: "Two vectors of each array a thread, all four loads started before the first sum, in blocks of 128 \
+             threads.",
     prediction: Prediction {
         text: "2048 threads x 64 bytes = 128 KB in flight, of which 48 are enough: no more to be had from loads. \
-               Half as many blocks to start, and lines that leave the cache early, may be worth a per cent.",
+               Half as many threads to start may be worth a per cent, longer runs of loads and then of stores may \
+               cost one.",
         limiter: Limiter::Memory,
         fraction: (0.96, 1.03),
         fraction_bf16: None,
@@ -145,7 +146,7 @@ const UNROLLED: Version = Version {
     outcome: "",
     in_flight: InFlight::PerThread(64),
     spill_budget: 0,
-    instructions: &["LDG.E.EF.128", "STG.E.EF.128"],
+    instructions: &["LDG.E.128", "STG.E.128"],
     deterministic: true,
 };
 

@@ -112,13 +112,13 @@ const SHARED: Version = Version {
 
 const PADDED: Version = Version {
     id: "padded",
-    title: "Rows of 33",
+    title: "Rows of an odd number of words",
     file: "transpose/3_padded.cu",
     source: include_str!("../../kernels/transpose/3_padded.cu"),
     dtypes: BOTH,
-    change: "One unused element behind each row of the tile. Element r of a column then lies 33 r words on, which is \
-             r modulo the 32 banks: one pass. In bf16 it lies 16.5 r words on, 0, 16, 33, 49, ...: all different \
-             too.",
+    change: "One unused word behind each row of the tile, which makes it 33 words (in bf16 17). Element r of a \
+             column then lies 33 r words on, which is r modulo the 32 banks: one pass. 17 r does as well, since 17 \
+             and 32 have no common divisor.",
     prediction: Prediction {
         text: "No conflict is left. A thread has four loads out, 16 bytes in f32: 32 KB in flight a multiprocessor \
                while it loads, but nothing while the tile is turned. In bf16 half of that, with the same \
