@@ -2,31 +2,17 @@
 // instructions over its packed stream of weights, token after token: eight warps consume, one finalizes, one produces.
 // `mega_exchange.cuh` says how workers meet.
 
-// Dynamic shared memory of a worker.
-#define SUMS_BYTES (2 * CONSUMERS * 128 * 4)
-#define REGIONS_AT (STAGES * STAGE_BYTES + SUMS_BYTES)
-#define INSTRUCTIONS_AT (REGIONS_AT + CONSUMERS * REGION_BYTES)
-#define LAYERS_AT (INSTRUCTIONS_AT + INSTRUCTIONS * 16)
-#define TABLE_AT (LAYERS_AT + LAYERS * 24)
-#define RESIDUAL_AT (TABLE_AT + TABLE_PAGES * 4)
 #define SAMPLING_AT 256 // in the counters: the scratch of sampling
 
 // The next token by `sampling`'s settings, from all workers' logits; by the consumers. Not inlined: what it needs must not
 // weigh on the loop over instructions.
-static __device__ __noinline__ u32 draw(const mega_parameters& p, const mega_shared& shared, char* memory, u32 step, u32 instruction) {
+static __device__ __noinline__ u32 draw(const mega_parameters& p, const mega_shared& shared, u32 step, u32 instruction) {
     // The partial sums' room is free: they have become logits.
-    mega_sample_workspace* workspace = (mega_sample_workspace*)(memory + STAGES * STAGE_BYTES);
+    mega_sample_workspace* workspace = (mega_sample_workspace*)(worker_memory + STAGES * STAGE_BYTES);
     return mega_sample<3>(
         workspace, (u8*)p.counters + SAMPLING_AT, (mega_sampling*)p.sampling, (const float*)p.logits, shared.own[HEAD].x,
         shared.own[HEAD].y,
         [&](u32 spins) { return (spins & 255) == 0 && give_up(p, spins, WAIT_SAMPLING, step, instruction, 0); });
-}
-
-static __device__ __forceinline__ u64 first_rope_of(const mega_layer* layers) {
-#pragma unroll 1
-    for (int i = 0; i < LAYERS; ++i)
-        if (layers[i].rope != 0) return layers[i].rope;
-    return 0;
 }
 
 // A step's rows of the rotary tables; by one warp.
@@ -46,23 +32,20 @@ static __device__ __forceinline__ void load_rotation(mega_shared& shared, const 
 
 // What the next step needs of a consumer, once it has nothing more to attend to: its keys and values can be copied, the rotary rows
 // are there. With the head, where there are rows of it: then nobody waits for this.
-static __device__ __noinline__ void ready_next_step(const mega_parameters& p, mega_shared& shared, const mega_layer* layers, u64 first_rope,
-                                                    u32 step, u32 position, int warp, int lane) {
+static __device__ __noinline__ void ready_next_step(const mega_parameters& p, mega_shared& shared, u32 step, u32 position, int warp, int lane) {
     __threadfence();
     fence_copies();
     __syncwarp();
     if (lane == 0) store_shared_release(&shared.appended[warp], step + 1);
-    if (warp == CONSUMERS - 1 && step + 1 < p.steps) load_rotation(shared, layers, first_rope, position + 1, step + 1, lane);
+    if (warp == CONSUMERS - 1 && step + 1 < p.steps) load_rotation(shared, worker_layers(), shared.first_rope, position + 1, step + 1, lane);
 }
 
-static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, u32 base, char* memory, const uint4* instructions,
-                                               const mega_layer* layers, const u32* table, int warp, int lane, u64* trace) {
-    const u32 ring = kept_address(memory), barriers = FIELD(base, full);
+static __device__ __forceinline__ void consume(const mega_parameters& p, mega_shared& shared, u32 base, int warp, int lane, u64* trace) {
+    const u32 ring = kept_address(worker_memory), barriers = FIELD(base, full);
     consumer c = {p, base, ring + REGIONS_AT + warp * REGION_BYTES, ring + STAGES * STAGE_BYTES + warp * 128 * 4, warp, lane,
                   {barriers, ring + warp * (STAGE_BYTES / CONSUMERS) + lane * 16, 0, barriers + STAGES * 8}, {0, 0}, 0};
     u32 position = *(const u32*)p.positions, token = *(const u32*)p.tokens;
     const float* norms = (const float*)p.norms;
-    const u64 first_rope = first_rope_of(layers);
 #pragma unroll 1
     for (u32 step = 0;; ++step, ++position) {
         u32* copy = copy_of(p, step);
@@ -70,16 +53,18 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
         bool ready = false; // for the next step
 #pragma unroll 1
         for (u32 pc = 0;; ++pc) {
-            const uint4 instruction = instructions[pc];
+            const uint4 instruction = load_shared_16(ring + INSTRUCTIONS_AT + pc * 16);
             const u32 operation = operation_of(instruction), layer = layer_of(instruction);
             if (operation == END) {
-                if (!ready) ready_next_step(p, shared, layers, first_rope, step, position, warp, lane);
+                if (!ready) ready_next_step(p, shared, step, position, warp, lane);
                 break;
             }
             if (operation == EMBED || operation == COMBINE) continue;
             c.here.instruction = pc;
-            // From the end of one feed-forward part to the input of the next, hops are short apart: little may be in their way.
-            if (warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), operation == DOWN || operation == HEAD || (operation == ATTEND && position >= 4096) ? IN_FLIGHT_LONG : IN_FLIGHT_SHORT);
+            // What is under way delays an exchange: while one is waited for, little is. Where layers are long, the stream needs
+            // more from gate and up on; where a layer is little more than the ring, only while down is multiplied.
+            const bool streams = operation == HEAD || (operation == DOWN && PREFETCH_STAGES == 0) || (operation == ATTEND && position >= 4096);
+            if (warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), streams ? IN_FLIGHT_LONG : IN_FLIGHT_SHORT);
 #if TRACE
             u64* record = trace + ((size_t)blockIdx.x * INSTRUCTIONS + pc) * 8;
             const bool traced = step + 1 == p.steps && warp == 0 && lane == 0;
@@ -88,27 +73,27 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 #endif
             if (operation == ATTEND) {
 #if TRACE
-                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, layers, table, first_rope, position, traced ? record : nullptr);
+                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, position, traced ? record : nullptr);
                 if (traced) record[2] = global_time();
 #else
-                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, layers, table, first_rope, position, nullptr);
+                c.at = attend(p, base, c.region, c.at, warp, lane, step, pc, instruction, position, nullptr);
 #endif
                 continue;
             }
             const u32* slots = copy + layer * LAYER_WORDS;
-            int columns = SLICE(HIDDEN_P);
+            const int columns = operation == OUTPUT ? SLICE(QUERY_P) : operation == DOWN ? SLICE(FEED_FORWARD_P) : SLICE(HIDDEN_P);
             bool normed = true;
             float squares = 0.0f;
-            uint4 weights[4];
+            bool half;
+            const int tiles = tiles_of(operation, instruction.z, &half);
+            uint4 weights[2][4];
             wait_sums(c);
-            fetch_stage(c, weights);
+            const bool two = fetch_stages(c, weights, columns / (tiles == 0 ? 128 : 64) > 1);
             if (operation == OUTPUT) {
                 plain_input<QUERY_ROWS>(c, slots + ATTENDED);
-                columns = SLICE(QUERY_P);
                 normed = false;
             } else if (operation == DOWN) {
                 plain_input<FEED_FORWARD>(c, slots + GATED);
-                columns = SLICE(FEED_FORWARD_P);
                 normed = false;
             } else if (operation == QKV && layer == 0) {
                 squares = normed_input<true>(c, (const element*)p.embedding + (size_t)token * p.embedding_stride, norms);
@@ -119,21 +104,19 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 #if TRACE
             if (traced) record[1] = global_time();
 #endif
-            if (operation == GATE_UP && warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), IN_FLIGHT_LONG);
+            if (operation == (PREFETCH_STAGES > 0 ? DOWN : GATE_UP) && warp == 0 && lane == 0) store_shared_word(FIELD(base, in_flight), IN_FLIGHT_LONG);
             if (operation == HEAD) {
-                ready_next_step(p, shared, layers, first_rope, step, position, warp, lane);
+                ready_next_step(p, shared, step, position, warp, lane);
                 ready = true;
             }
-            bool half;
-            const int tiles = tiles_of(operation, instruction.z, &half);
-            multiply(c, weights, tiles, half, columns, normed, squares);
+            multiply(c, weights, two, tiles, half, columns, normed, squares);
 #if TRACE
             if (traced) record[2] = global_time(), record[3] = c.waited, record[6] = c.polls;
 #endif
         }
         if (p.mode == 2) {
             block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
-            token = draw(p, shared, memory, step, c.here.instruction);
+            token = draw(p, shared, step, c.here.instruction);
             if (warp == 0 && lane == 0) store_shared(&shared.token, token);
             block_barrier<4, (CONSUMERS + 1) * 32>();
         }
@@ -145,16 +128,14 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 }
 
 extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_constant__ mega_parameters p) {
-    extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(16) mega_shared shared;
     // Kept in registers: reading them anew takes longer.
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    asm volatile("" : "+r"(warp), "+r"(lane));
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = __shfl_sync(0xffffffffu, threadIdx.x % 32, threadIdx.x % 32);
     const u32 base = kept_address(&shared);
-    uint4* instructions = (uint4*)(memory + INSTRUCTIONS_AT);
-    mega_layer* layers = (mega_layer*)(memory + LAYERS_AT);
-    u32* table = (u32*)(memory + TABLE_AT);
-    float* residual = (float*)(memory + RESIDUAL_AT);
+    uint4* instructions = (uint4*)(worker_memory + INSTRUCTIONS_AT);
+    mega_layer* layers = (mega_layer*)(worker_memory + LAYERS_AT);
+    u32* table = (u32*)(worker_memory + TABLE_AT);
+    float* residual = (float*)(worker_memory + RESIDUAL_AT);
     u64* trace = (u64*)p.trace;
 
     const uint4* program = (const uint4*)p.instructions + (size_t)blockIdx.x * INSTRUCTIONS;
@@ -202,11 +183,15 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
         for (u32 page = threadIdx.x; page < pages; page += MEGA_THREADS)
             if (page / 8 % SPLITS == split && kept_page(page) < TABLE_PAGES) table[kept_page(page)] = ((const u32*)p.block_table)[page];
     }
-    if (warp == 0) load_rotation(shared, layers, first_rope_of(layers), *(const u32*)p.positions, 0, lane);
+    if (warp == 0) {
+        const u64 first_rope = first_rope_of(layers);
+        if (lane == 0) shared.first_rope = first_rope;
+        load_rotation(shared, layers, first_rope, *(const u32*)p.positions, 0, lane);
+    }
     __syncthreads();
     fence_copies(); // what kernels before this one wrote is read by background copies
 
-    if (warp == PRODUCER) produce(p, shared, instructions, layers, table, shared_address(memory), lane, trace);
-    else if (warp == FINALIZER) finalize(p, shared, base, instructions, (const float*)(memory + STAGES * STAGE_BYTES), residual, lane, trace);
-    else consume(p, shared, base, memory, instructions, layers, table, warp, lane, trace);
+    if (warp == PRODUCER) produce(p, shared, instructions, layers, table, shared_address(worker_memory), lane, trace);
+    else if (warp == FINALIZER) finalize(p, shared, base, instructions, (const float*)(worker_memory + STAGES * STAGE_BYTES), residual, lane, trace);
+    else consume(p, shared, base, warp, lane, trace);
 }

@@ -95,24 +95,40 @@ struct attention_state {
     float out[HALVES][8][4];
 };
 
+// A slice of a query, zeros where there is no such head. Read anew for every page: registers are short.
+static __device__ __forceinline__ uint4 load_query(u32 heads, int slice, int n, int j) {
+    uint4 query = make_uint4(0, 0, 0, 0);
+    if (n < GROUP && has_piece(slice, j)) query = load_shared_16(heads + n * (HEAD_DIM * 2) + slice * 64 + j * 16);
+    return query;
+}
+
 // Positions first + 16 * `half` .. + 16 of a page that begins with position `first`.
 static __device__ __forceinline__ void attend_to(
-    attention_state& state, const uint4 (&queries)[SLICES], u32 page, u32 first, int half, u32 start, u32 position, float scale, bool nothing_yet, int lane) {
+    attention_state& state, u32 heads, u32 page, u32 first, int half, u32 start, u32 position, float scale, bool nothing_yet, int lane) {
     const int n = lane >> 2, j = lane & 3;
     const u32 keys = page + half * (16 * HEAD_DIM * 2), values = keys + PAGE * HEAD_DIM * 2;
     first += half * 16;
-    float scores[2][4];
+    // Several sums at once: an instruction that adds to the one before it has to wait for it.
+    float scores[2][4], others[2][4];
 #pragma unroll
-    for (int t = 0; t < 2; ++t) {
-        scores[t][0] = scores[t][1] = scores[t][2] = scores[t][3] = 0.0f;
+    for (int t = 0; t < 2; ++t)
 #pragma unroll
-        for (int s = 0; s < SLICES; ++s) {
+        for (int i = 0; i < 4; ++i) scores[t][i] = others[t][i] = 0.0f;
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+        const uint4 query = load_query(heads, s, n, j);
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
             uint4 k = make_uint4(0, 0, 0, 0);
             if (has_piece(s, j)) k = load_shared_16(keys + (t * 8 + n) * (HEAD_DIM * 2) + s * 64 + j * 16);
-            multiply_accumulate(scores[t], queries[s].x, 0, queries[s].y, 0, k.x, k.y);
-            multiply_accumulate(scores[t], queries[s].z, 0, queries[s].w, 0, k.z, k.w);
+            multiply_accumulate(scores[t], query.x, 0, query.y, 0, k.x, k.y);
+            multiply_accumulate(others[t], query.z, 0, query.w, 0, k.z, k.w);
         }
     }
+#pragma unroll
+    for (int t = 0; t < 2; ++t)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) scores[t][i] += others[t][i];
     float maximum = state.maximum;
 #pragma unroll
     for (int t = 0; t < 2; ++t)
@@ -166,13 +182,13 @@ static __device__ __forceinline__ void attend_to(
 }
 
 static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 base, u32 region, ring_place place_of, int warp, int lane_of, u32 step, u32 pc,
-                                                 uint4 instruction, const mega_layer* layers, const u32* table, u64 first_rope, u32 position, u64* record) {
+                                                 uint4 instruction, u32 position, u64* record) {
     consumer c = {p, base, region, 0, warp, lane_of, place_of, {step, pc}, 0};
 #if TRACE
     c.waited = c.polls = 0;
     if (record != nullptr) record[1] = record[5] = global_time();
 #endif
-    const mega_layer& layer = layers[layer_of(instruction)];
+    const mega_layer& layer = worker_layers()[layer_of(instruction)];
     u32* copy = copy_of(p, step);
     const int lane = c.lane, n = lane >> 2, j = lane & 3;
     const u32 index = layer_of(instruction), kv_head = instruction.y, split = instruction.z;
@@ -192,10 +208,9 @@ static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 b
     const u32* raw_rows = slots + QUERY_KEY_VALUE;
     u32 rotation = 0;
 #if ROTARY_PAIRS > 0
-    if (layer.rope != 0) rotation = FIELD(c.base, rotation) + ((c.here.step & 1) * 2 + (layer.rope != first_rope)) * (ROTARY_PAIRS * 8);
+    if (layer.rope != 0) rotation = FIELD(c.base, rotation) + ((c.here.step & 1) * 2 + (layer.rope != load_shared_64(FIELD(c.base, first_rope)))) * (ROTARY_PAIRS * 8);
 #endif
     const float scale = layer.scale * 1.4426950408889634f;
-    uint4 queries[SLICES];
     attention_state state;
     state.maximum = minus_infinity();
     state.sum = 0.0f;
@@ -218,11 +233,6 @@ static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 b
     if (record != nullptr) record[1] = global_time();
 #endif
     if (active) {
-#pragma unroll
-        for (int s = 0; s < SLICES; ++s) {
-            queries[s] = make_uint4(0, 0, 0, 0);
-            if (n < GROUP && has_piece(s, j)) queries[s] = load_shared_16(heads + n * (HEAD_DIM * 2) + s * 64 + j * 16);
-        }
         if (is_new) {
             // Every column is the new key.
             float scores[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
@@ -230,8 +240,9 @@ static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 b
             for (int s = 0; s < SLICES; ++s) {
                 uint4 key = make_uint4(0, 0, 0, 0);
                 if (has_piece(s, j)) key = load_shared_16(heads + GROUP * (HEAD_DIM * 2) + s * 64 + j * 16);
-                multiply_accumulate(scores[0], queries[s].x, 0, queries[s].y, 0, key.x, key.y);
-                multiply_accumulate(scores[1], queries[s].z, 0, queries[s].w, 0, key.z, key.w);
+                const uint4 query = load_query(heads, s, n, j);
+                multiply_accumulate(scores[0], query.x, 0, query.y, 0, key.x, key.y);
+                multiply_accumulate(scores[1], query.z, 0, query.w, 0, key.z, key.w);
             }
             state.maximum = (scores[0][0] + scores[1][0]) * scale;
             state.sum = j == 0 ? 1.0f : 0.0f;
@@ -258,7 +269,7 @@ static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 b
 #pragma unroll 1
         for (u32 i = 0; i < PAGES_PER_STAGE && page * PAGE < position; ++i, page = next_own_page(page))
             if ((page & 3) == (u32)c.warp >> 1 && page * PAGE + (c.warp & 1) * 16 < position) {
-                attend_to(state, queries, keys_of + i * PAGE_BYTES, page * PAGE, c.warp & 1, start, position, scale, fresh, lane);
+                attend_to(state, heads, keys_of + i * PAGE_BYTES, page * PAGE, c.warp & 1, start, position, scale, fresh, lane);
                 fresh = false;
             }
         release_stage(c);
@@ -328,7 +339,7 @@ static __device__ __noinline__ ring_place attend(const mega_parameters& p, u32 b
         }
     }
     if (is_new) {
-        char* place = (char*)layer.cache + ((size_t)table[kept_page(own_page)] * KV_HEADS + kv_head) * PAGE_BYTES + position % PAGE * (HEAD_DIM * 2);
+        char* place = (char*)layer.cache + ((size_t)((const u32*)(worker_memory + TABLE_AT))[kept_page(own_page)] * KV_HEADS + kv_head) * PAGE_BYTES + position % PAGE * (HEAD_DIM * 2);
         __syncwarp();
         if (lane < HEAD_DIM / 8) {
             *(uint4*)(place + lane * 16) = load_shared_16(heads + GROUP * (HEAD_DIM * 2) + lane * 16);

@@ -56,19 +56,19 @@
 #define RESIDUAL_SCALE 0.015625f // 2^-6: what is published of the residual stream, so that f16 has room for outliers
 #define NO_TOKEN 0xffffffffu
 
-// Stages that may be under way: where hops are short apart, and elsewhere; from bit 8, how many more while little has landed.
-#ifndef IN_FLIGHT_SHORT
-#define IN_FLIGHT_SHORT (2 | 1 << 8)
-#endif
-#ifndef IN_FLIGHT_LONG
-#define IN_FLIGHT_LONG 4
-#endif
 // How far beyond a full ring the second-level cache is filled, and how many clocks apart.
 #ifndef PREFETCH_STAGES
 #define PREFETCH_STAGES 4
 #endif
 #ifndef PREFETCH_CLOCKS
 #define PREFETCH_CLOCKS 1800
+#endif
+// Stages that may be under way: while an exchange is waited for, and elsewhere; from bit 8, how many more while little has landed.
+#ifndef IN_FLIGHT_SHORT
+#define IN_FLIGHT_SHORT ((PREFETCH_STAGES > 0 ? 1 : 2) | 1 << 8)
+#endif
+#ifndef IN_FLIGHT_LONG
+#define IN_FLIGHT_LONG 4
 #endif
 
 static_assert(ROTARY_PAIRS % 2 == 0 && HEAD_DIM % 8 == 0 && HEAD_DIM <= 128 && GROUP <= 8, "attention");
@@ -144,10 +144,30 @@ struct mega_shared {
     __align__(16) float2 rotation[2][2][ROTARY_PAIRS]; // of even and odd steps: the row of each of up to two rotary tables
 #endif
     uint2 own[OPERATIONS]; // first and count of this worker's instruction of layer 0
+    u64 first_rope;        // the first layer's rotary table, 0: none
     u32 in_flight;         // stages that may be under way; 0: stop
     u32 token;
     u32 finished;
 };
+
+// Dynamic shared memory of a worker.
+#define SUMS_BYTES (2 * CONSUMERS * 128 * 4)
+#define REGIONS_AT (STAGES * STAGE_BYTES + SUMS_BYTES)
+#define INSTRUCTIONS_AT (REGIONS_AT + CONSUMERS * REGION_BYTES)
+#define LAYERS_AT (INSTRUCTIONS_AT + INSTRUCTIONS * 16)
+#define TABLE_AT (LAYERS_AT + LAYERS * 24)
+#define RESIDUAL_AT (TABLE_AT + TABLE_PAGES * 4)
+
+extern __shared__ __align__(1024) char worker_memory[];
+
+static __device__ __forceinline__ mega_layer* worker_layers() { return (mega_layer*)(worker_memory + LAYERS_AT); }
+
+static __device__ __forceinline__ u64 first_rope_of(const mega_layer* layers) {
+#pragma unroll 1
+    for (int i = 0; i < LAYERS; ++i)
+        if (layers[i].rope != 0) return layers[i].rope;
+    return 0;
+}
 
 static __device__ __forceinline__ u32 load_word(const u32* p) {
     u32 x;
@@ -291,6 +311,12 @@ static __device__ __forceinline__ void store_shared_float(u32 address, float x) 
 static __device__ __forceinline__ float load_shared_float(u32 address) {
     float x;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ u64 load_shared_64(u32 address) {
+    u64 x;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(x) : "r"(address) : "memory");
     return x;
 }
 

@@ -34,10 +34,7 @@ static __device__ __forceinline__ void wait_stage(consumer& c) {
 #endif
 }
 
-// Lets go of the stage: it has been read.
-static __device__ __forceinline__ void release_stage(consumer& c) {
-    __syncwarp();
-    if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
+static __device__ __forceinline__ void next_stage(consumer& c) {
     c.at.barrier += 8;
     c.at.weights += STAGE_BYTES;
     if (c.at.barrier == c.at.end) {
@@ -47,12 +44,32 @@ static __device__ __forceinline__ void release_stage(consumer& c) {
     }
 }
 
-// The next stage's four instructions' worth of weights.
-static __device__ __forceinline__ void fetch_stage(consumer& c, uint4 (&a)[4]) {
+// Lets go of the stage: it has been read.
+static __device__ __forceinline__ void release_stage(consumer& c) {
+    __syncwarp();
+    if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
+    next_stage(c);
+}
+
+// The next stage's four instructions' worth of weights; and, if `may`, the one after's if it is there as well, which is then said.
+static __device__ __forceinline__ bool fetch_stages(consumer& c, uint4 (&a)[2][4], bool may) {
     wait_stage(c);
+    const u32 barrier = c.at.barrier, weights = c.at.weights;
+    next_stage(c);
+    const bool two = may && __all_sync(0xffffffffu, barrier_passed(c.at.barrier, c.at.parity));
 #pragma unroll
-    for (int f = 0; f < 4; ++f) a[f] = load_shared_16(c.at.weights + f * 512);
-    release_stage(c);
+    for (int f = 0; f < 4; ++f) a[0][f] = load_shared_16(weights + f * 512);
+    if (two) {
+#pragma unroll
+        for (int f = 0; f < 4; ++f) a[1][f] = load_shared_16(c.at.weights + f * 512);
+    }
+    __syncwarp();
+    if (c.lane == 0) barrier_arrive(barrier + STAGES * 8);
+    if (two) {
+        if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
+        next_stage(c);
+    }
+    return two;
 }
 
 static __device__ __forceinline__ float from_half(u16 x) {
@@ -175,9 +192,12 @@ static __device__ __forceinline__ void plain_input(consumer& c, const u32* sourc
     __syncwarp();
 }
 
-static __device__ __forceinline__ void load_shared_16_if(uint4& x, u32 address, int condition) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w) : "r"(address), "r"(condition) : "memory");
+// The input's part for a stage: 16 bytes at `address` and `step` on; lanes without a column keep what they have.
+static __device__ __forceinline__ void load_input_if(uint4 (&x)[2], u32 address, u32 step, int condition) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %10, 0;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%8];\n"
+                 "@p ld.shared.v4.u32 {%4, %5, %6, %7}, [%9];\n}"
+                 : "+r"(x[0].x), "+r"(x[0].y), "+r"(x[0].z), "+r"(x[0].w), "+r"(x[1].x), "+r"(x[1].y), "+r"(x[1].z), "+r"(x[1].w)
+                 : "r"(address), "r"(address + step), "r"(condition) : "memory");
 }
 
 // Waits until the buffer of the next chunk of partial sums is free.
@@ -189,46 +209,55 @@ static __device__ __forceinline__ void wait_sums(consumer& c) {
 // their squares) are in this consumer's region. The first chunk's buffer is free, and `a` is the first stage's weights: both were waited for before the input,
 // as every further stage's are behind the instructions that multiply the one before. One loop for all products: code that does not fit the instruction
 // cache costs more than its branches.
-static __device__ __forceinline__ void multiply(consumer& c, uint4 (&a)[4], int tiles, bool half, int columns, bool normed, float squares) {
+static __device__ __forceinline__ void multiply(consumer& c, uint4 (&a)[2][4], bool two, int tiles, bool half, int columns, bool normed, float squares) {
     const int n = c.lane >> 2, j = c.lane & 3;
     const u32 block_bytes = normed ? 128 : 64; // of 32 columns
     const int units = columns / 64; // stages of a tile
     const int all = tiles + half, parts = normed ? 2 : 1;
     const u32 whole_x = c.region + n * 64 + j * 16, half_x = c.region + (n & 1) * (columns / 64 * block_bytes) + (n >> 1) * 64 + j * 16;
-    int left = tiles * units + (half ? units / 2 : 0);
-    // The input's part for the first stage; lanes without a column keep zeros.
     bool is_half = tiles == 0;
+    int tile = 0, unit = is_half ? units / 2 : units;
     u32 x = is_half ? half_x : whole_x;
     int active = n < (is_half ? 2 * parts : parts);
-    uint4 b[2];
-    b[0] = b[1] = make_uint4(0, 0, 0, 0);
-    load_shared_16_if(b[0], x, active);
-    load_shared_16_if(b[1], x + block_bytes, active);
+    uint4 b[2][2];
+    b[0][0] = b[0][1] = b[1][0] = b[1][1] = make_uint4(0, 0, 0, 0);
     u32 out = 0;
-#pragma unroll 1
-    for (int tile = 0; tile < all; ++tile) {
-        float s[4][4];
+    float s[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
-        const bool was_half = is_half;
+    for (int i = 0; i < 4; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
+    load_input_if(b[0], x, block_bytes, active);
+    if (two) load_input_if(b[1], x + 2 * block_bytes, block_bytes, active);
 #pragma unroll 1
-        for (int unit = is_half ? units / 2 : units; unit > 0; --unit) {
+    while (true) {
+#pragma unroll
+        for (int f = 0; f < 4; ++f) {
+            const uint4& pair = b[0][f / 2];
+            multiply_accumulate(s[f], a[0][f].x, a[0][f].y, a[0][f].z, a[0][f].w, f & 1 ? pair.z : pair.x, f & 1 ? pair.w : pair.y);
+        }
+        x += 2 * block_bytes;
+        --unit;
+        if (two) {
 #pragma unroll
             for (int f = 0; f < 4; ++f) {
-                const uint4& pair = b[f / 2];
-                multiply_accumulate(s[f], a[f].x, a[f].y, a[f].z, a[f].w, f & 1 ? pair.z : pair.x, f & 1 ? pair.w : pair.y);
+                const uint4& pair = b[1][f / 2];
+                multiply_accumulate(s[f], a[1][f].x, a[1][f].y, a[1][f].z, a[1][f].w, f & 1 ? pair.z : pair.x, f & 1 ? pair.w : pair.y);
             }
-            if (--left == 0) continue;
             x += 2 * block_bytes;
-            if (unit == 1) {
-                is_half = tile + 1 == tiles;
-                x = is_half ? half_x : whole_x;
-                active = n < (is_half ? 2 * parts : parts);
-            }
-            fetch_stage(c, a);
-            load_shared_16_if(b[0], x, active);
-            load_shared_16_if(b[1], x + block_bytes, active);
+            --unit;
         }
+        const bool ends = unit == 0, was_half = is_half, more = !ends || tile + 1 < all;
+        if (ends) {
+            is_half = tile + 1 == tiles;
+            x = is_half ? half_x : whole_x;
+            active = n < (is_half ? 2 * parts : parts);
+            unit = is_half ? units / 2 : units;
+        }
+        if (more) {
+            two = fetch_stages(c, a, unit > 1);
+            load_input_if(b[0], x, block_bytes, active);
+            if (two) load_input_if(b[1], x + 2 * block_bytes, block_bytes, active);
+        }
+        if (!ends) continue;
         const u32 buffer = c.chunk & 1;
         if (tile % 8 == 0) {
             if (tile > 0) wait_sums(c);
@@ -247,10 +276,14 @@ static __device__ __forceinline__ void multiply(consumer& c, uint4 (&a)[4], int 
             store_shared_float(out + 32, lower_high + lower_low);
         }
         out += 64;
-        if (tile % 8 == 7 || tile == all - 1) {
+        if (tile % 8 == 7 || !more) {
             __syncwarp();
             if (c.lane == 0) barrier_arrive(FIELD(c.base, sums_full) + buffer * 8);
             ++c.chunk;
         }
+        if (!more) break;
+        ++tile;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
     }
 }

@@ -34,7 +34,7 @@ pub(crate) static MEGA: Family = Family {
     purpose: "decode: many tokens of one sequence in one launch",
     architectures: &Architecture::ALL,
     // Around the call of attention, once a layer, where heads have 128 elements.
-    spill_budget: 320,
+    spill_budget: 160,
     expected: &[
         Expectation::new("mega", 80, "HMMA.16816"),
         Expectation::new("mega", 80, "LDS.128"),
