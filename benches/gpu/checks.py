@@ -229,10 +229,15 @@ def sanitized(evidence, name, executor):
             "--ignore-eos", "--device", "cuda", "-q", "--executor", executor, *(drawn if name == "qwen3-qknorm" else ())]
 
 
+#: What racecheck would say of the megakernel is no finding: its warps meet in flags of shared memory that are released and
+#: acquired, which the tool takes for races; `tests/protocol` holds the protocol to the memory model instead.
+TOOLS = {"graph": ("memcheck", "racecheck", "initcheck", "synccheck"), "mega": ("memcheck", "initcheck", "synccheck")}
+
+
 def sanitizer(evidence, executor="graph"):
-    """All four tools on golden checkpoints, at once, with the kernels compiled before."""
-    runs = [(tool, name) for name in ("llama-gqa-tied", "qwen3-qknorm")
-            for tool in ("memcheck", "racecheck", "initcheck", "synccheck")]
+    """The tools that can tell on golden checkpoints, at once, with the kernels compiled before."""
+    runs = [(tool, name) for name in ("llama-gqa-tied", "qwen3-qknorm") for tool in TOOLS[executor]]
+    tools = f"{', '.join(TOOLS[executor][:-1])} and {TOOLS[executor][-1]}"
     for name in dict.fromkeys(name for _, name in runs):
         subprocess.run(sanitized(evidence, name, executor), check=True, capture_output=True, timeout=60, env=OWN_PRODUCTS)
     with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
@@ -246,9 +251,9 @@ def sanitizer(evidence, executor="graph"):
     evidence.say(f"  {counts}")
     check, part, who, sources = {"graph": ("sanitizer", "", "", ["prefill", "decode"]),
                                  "mega": ("mega-sanitizer", "mega/", ", the megakernel", ["mega"])}[executor]
-    evidence.check(check, "nothing: memcheck, racecheck, initcheck and synccheck find no error", sum(counts.values()), 0)
-    evidence.record(f"h200/sanitizer/{part}errors", f"compute-sanitizer on two golden checkpoints{who}: memcheck, "
-                    "racecheck, initcheck, synccheck", "errors", counts.values(), check, sources,
+    evidence.check(check, f"nothing: {tools} find no error", sum(counts.values()), 0)
+    evidence.record(f"h200/sanitizer/{part}errors", f"compute-sanitizer on two golden checkpoints{who}: {tools}",
+                    "errors", counts.values(), check, sources,
                     ["compute-sanitizer", "plancher", "generate", "--device", "cuda", "--executor", executor],
                     bar={"at_most": 0.0})
     if problems:

@@ -105,7 +105,7 @@ def golden(evidence):
 
 
 def sanitizer(evidence):
-    """All four tools of compute-sanitizer on golden checkpoints."""
+    """compute-sanitizer on golden checkpoints."""
     checks.sanitizer(evidence, executor="mega")
 
 
