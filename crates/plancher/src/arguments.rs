@@ -44,7 +44,7 @@ impl RunOptions {
 /// What runs the decode steps of one sequence on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StepExecutor {
-    /// The graph, as long as the persistent kernel has changed since it last passed its tests on a GPU
+    /// The persistent kernel where model, GPU and its memory allow it, else the graph
     #[default]
     Auto,
     /// A CUDA graph of kernels, replayed for every token
@@ -67,8 +67,8 @@ impl StepExecutor {
 impl From<StepExecutor> for Executor {
     fn from(executor: StepExecutor) -> Self {
         match executor {
-            // `Self::Auto`, which takes the megakernel where it can be, once `gpu` tests pass again on a device.
-            StepExecutor::Auto | StepExecutor::Graph => Self::Graph,
+            StepExecutor::Auto => Self::Auto,
+            StepExecutor::Graph => Self::Graph,
             StepExecutor::Mega => Self::Mega,
         }
     }

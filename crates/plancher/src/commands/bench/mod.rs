@@ -155,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 (Sequence::new(Box::new(CpuBackend::new(executor))), workers)
             } else {
                 let room = if is_traced { traced_positions(arguments, &session.model) } else { 0 };
-                let executor = to_make(&arguments.executor, is_traced);
+                let executor = to_make(&arguments.executor, &cases, is_traced);
                 let mut backend = session.backend(None, context.max(room).max(2), batch, executor)?;
                 if is_traced {
                     trace_gpu(arguments, backend.as_mut(), &session.model)?;
@@ -233,11 +233,13 @@ fn cases(arguments: &Arguments) -> Vec<BenchCase> {
     cases
 }
 
-/// What a backend must be able to run, for these executors; what is traced is the megakernel.
-fn to_make(executors: &[arguments::StepExecutor], is_traced: bool) -> StepExecutor {
-    if executors.contains(&arguments::StepExecutor::Mega) {
+/// What a backend must be able to run, for these executors and tests; what is traced is the megakernel.
+fn to_make(executors: &[arguments::StepExecutor], cases: &[BenchCase], is_traced: bool) -> StepExecutor {
+    use arguments::StepExecutor as Asked;
+    let decodes_one = cases.iter().any(|case| case.n_gen > 0 && case.batch == 1);
+    if executors.contains(&Asked::Mega) {
         StepExecutor::Mega
-    } else if is_traced {
+    } else if is_traced || (executors.contains(&Asked::Auto) && decodes_one) {
         StepExecutor::Auto
     } else {
         StepExecutor::Graph
