@@ -6,6 +6,7 @@ mod answer;
 mod arguments;
 mod cli;
 mod commands;
+mod drawing;
 mod failure;
 mod gpu;
 mod interrupt;

@@ -53,6 +53,15 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// `value` with `digits` significant digits, never in exponent form.
+pub(crate) fn significant(value: f64, digits: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value:.0}");
+    }
+    let decimals = (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize;
+    format!("{value:.decimals$}")
+}
+
 /// `1,234,567`.
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();

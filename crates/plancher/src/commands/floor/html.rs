@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::page::{frame, paragraph, table};
 use super::report::{crossings, machine_line, model_line, not_counted, pass_rows, regime_name, speculated, verdict};
-use super::{Outcome, chart, explain, gap, roofline, sweep};
+use super::{Outcome, explain, gap, roofline, sweep};
+use crate::drawing::chart;
+use crate::drawing::page::{frame, paragraph, table};
 
 /// The page.
 pub(super) fn page(outcome: &Outcome) -> String {

@@ -1,7 +1,6 @@
 //! `plancher floor`: the least time a step can take on a machine, every byte accounted for.
 
 mod arguments;
-pub(crate) mod chart;
 mod compare;
 mod explain;
 mod file;
@@ -11,7 +10,6 @@ mod html;
 mod json;
 mod machine;
 mod model;
-mod page;
 mod quantity;
 mod report;
 mod roofline;

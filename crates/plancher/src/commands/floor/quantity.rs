@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
+pub(super) use crate::output::significant;
 
 /// A count from 1: `8`, `8k` (8192), `1m` (1048576), `15e12`.
 pub(super) fn count(text: &str) -> Result<u64, String> {
@@ -130,15 +131,6 @@ pub(super) fn scaled(value: f64, unit: &str) -> String {
         return format!("{value:.0} {unit}");
     }
     format!("{} {}{unit}", significant(value, 4), PREFIXES[prefix])
-}
-
-/// `value` with `digits` significant digits, never in exponent form.
-pub(super) fn significant(value: f64, digits: i32) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return format!("{value:.0}");
-    }
-    let decimals = (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize;
-    format!("{value:.decimals$}")
 }
 
 /// `1,234,567`.

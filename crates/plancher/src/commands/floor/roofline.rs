@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use plancher_floor::{Compute, Floor, Hardware, Operation, Regime};
 
-use super::chart::{Axis, Chart, Ink, Line, Mark, STYLE, range};
 use super::quantity::{scaled, significant};
 use super::sweep::{Sweep, Variable};
 use super::{Outcome, report};
+use crate::drawing::chart::{Axis, Chart, Ink, Line, Mark, palette, range};
 
 /// Points closer than this factor in both directions share a mark.
 const SAME: f64 = 1.35;
@@ -24,7 +24,8 @@ pub(super) fn figure(outcome: &Outcome) -> String {
     }
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 480 {height:.0}\" width=\"720\" font-family=\"system-ui,sans-serif\" \
-         font-size=\"12.5\">\n<style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--ground)\"/>\n{body}</svg>\n"
+         font-size=\"12.5\">\n<style>{}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--ground)\"/>\n{body}</svg>\n",
+        palette("svg")
     )
 }
 
@@ -81,6 +82,7 @@ fn whole_mark(floor: &Floor, sign: &str, label: &str) -> Mark {
         ink: Ink::Second,
         sign: sign.to_owned(),
         label: format!("{label}: {} FLOP/B, {}-bound", significant(floor.intensity(), 3), report::limiter(floor)),
+        hover: String::new(),
         filled: false,
         below: 24.0,
     }
@@ -149,6 +151,7 @@ fn class_marks(floor: &Floor) -> Vec<Mark> {
             ink: Ink::Third,
             sign: (index + 1).to_string(),
             label: names.join(", "),
+            hover: String::new(),
             filled: true,
             below: 0.0,
         })
@@ -219,12 +222,20 @@ fn sweep_chart(sweep: &Sweep) -> Option<Chart> {
         .map(|&(x, y, fits)| {
             let label = if fits || hollow_explained { String::new() } else { "does not fit in memory".to_owned() };
             hollow_explained |= !fits;
-            Mark { at: (x, y), ink: Ink::First, sign: String::new(), label, filled: fits, below: 0.0 }
+            Mark {
+                at: (x, y),
+                ink: Ink::First,
+                sign: String::new(),
+                label,
+                hover: String::new(),
+                filled: fits,
+                below: 0.0,
+            }
         })
         .collect();
     Some(Chart {
         title: format!("{quantity} over {}", sweep.variable.name()),
-        x: Axis { label: sweep.variable.name().to_owned(), range: x, ticks: swept(sweep) },
+        x: Axis { label: sweep.variable.name().to_owned(), range: x, linear: false, ticks: swept(sweep) },
         y: Axis::round(quantity, y),
         lines,
         marks,

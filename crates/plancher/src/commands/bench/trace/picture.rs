@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use plancher_cuda::mega::trace::{Leg, Publications, StepTrace, Traced, Vector};
 use plancher_program::gpu::{Operation, STAGE_BYTES};
 
-use crate::commands::floor::chart::{STYLE, escape};
+use crate::drawing::chart::{escape, palette};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
@@ -88,12 +88,13 @@ impl Picture<'_> {
         );
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{label}\" \
-             font-family=\"system-ui,sans-serif\" font-size=\"12\">\n<style>{STYLE}\nsvg{{color:var(--ink)}}text{{fill:currentColor}}</style>\n\
+             font-family=\"system-ui,sans-serif\" font-size=\"12\">\n<style>{palette}\nsvg{{color:var(--ink)}}text{{fill:currentColor}}</style>\n\
              <defs><pattern id=\"waiting\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
              <rect width=\"1.2\" height=\"6\" fill=\"var(--faint)\"/></pattern></defs>\n\
              <rect width=\"100%\" height=\"100%\" fill=\"var(--ground)\"/>\n\
              <text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"600\">{label}</text>\n\
              <text x=\"14\" y=\"40\" opacity=\"0.75\">{subject}</text>\n{body}</svg>\n",
+            palette = palette("svg"),
             label = escape(&title),
             subject = escape(&self.subject),
         )

@@ -1,14 +1,22 @@
-//! A chart as SVG text: lines, numbered marks and a legend on logarithmic axes. Colours come from CSS variables, so that
-//! the same drawing is readable on light and dark ground; marks carry numbers, so that colour is never the only sign.
+//! A chart as SVG text: lines, numbered marks and a legend, on axes that are logarithmic or begin at 0. Colours come from
+//! CSS variables, so that the same drawing is readable on light and dark ground; marks carry numbers, so that colour is
+//! never the only sign. What a mark measures is shown while the pointer is on it.
 
 use std::fmt::Write as _;
 
-use super::quantity::significant;
+use crate::output::significant;
 
-/// The style of a drawing that stands alone; a page brings the same variables itself.
-pub(crate) const STYLE: &str = "\
-svg{--ground:#fff;--ink:#1c2330;--faint:#5b6575;--grid:#e3e7ee;--a:#1f5fbf;--b:#b3541e;--c:#1d7a4f}
-@media (prefers-color-scheme:dark){svg{--ground:#12161d;--ink:#e8ecf3;--faint:#9aa5b6;--grid:#2a313d;--a:#7db0ff;--b:#f0a070;--c:#6fd0a0}}";
+/// The colours on a light ground.
+const LIGHT: &str = "--ground:#fff;--ink:#1c2330;--faint:#5b6575;--grid:#e3e7ee;--card:#f6f8fb;\
+--a:#1f5fbf;--b:#b3541e;--c:#1d7a4f;--d:#7a3fb0;--e:#a8285a;--f:#0f7482";
+/// The same on a dark one.
+const DARK: &str = "--ground:#12161d;--ink:#e8ecf3;--faint:#9aa5b6;--grid:#2a313d;--card:#1a202a;\
+--a:#7db0ff;--b:#f0a070;--c:#6fd0a0;--d:#c79bff;--e:#ff8fb4;--f:#63cfdc";
+
+/// The colours as variables of what `selector` selects: `svg` for a drawing that stands alone, `:root` for a page.
+pub(crate) fn palette(selector: &str) -> String {
+    format!("{selector}{{{LIGHT};color-scheme:light dark}}\n@media (prefers-color-scheme:dark){{{selector}{{{DARK}}}}}")
+}
 
 const WIDTH: f64 = 480.0;
 const PLOT_HEIGHT: f64 = 270.0;
@@ -19,71 +27,103 @@ const BOTTOM: f64 = 44.0;
 const LEGEND_LINE: f64 = 19.0;
 
 /// One axis.
-pub(super) struct Axis {
-    pub(super) label: String,
-    /// The range shown; both above 0.
-    pub(super) range: (f64, f64),
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    /// The range shown; both above 0 unless `linear`.
+    pub(crate) range: (f64, f64),
+    /// Equal steps are equal distances; else equal ratios are.
+    pub(crate) linear: bool,
     /// The places named on it.
-    pub(super) ticks: Vec<(f64, String)>,
+    pub(crate) ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// An axis with round numbers as ticks.
-    pub(super) fn round(label: impl Into<String>, range: (f64, f64)) -> Self {
+    /// A logarithmic axis with round numbers as ticks.
+    pub(crate) fn round(label: impl Into<String>, range: (f64, f64)) -> Self {
         let ticks = ticks(range).into_iter().map(|tick| (tick, short(tick))).collect();
-        Self { label: label.into(), range, ticks }
+        Self { label: label.into(), range, linear: false, ticks }
+    }
+
+    /// A linear axis from 0 to `top` or a little above, with round numbers as ticks.
+    pub(crate) fn from_zero(label: impl Into<String>, top: f64) -> Self {
+        let step = round_step(top / 5.0);
+        let steps = (top / step).ceil().max(1.0);
+        let ticks = (0..=steps as u32).map(|index| f64::from(index) * step).map(|tick| (tick, short(tick))).collect();
+        Self { label: label.into(), range: (0.0, step * steps), linear: true, ticks }
+    }
+
+    /// Where `value` lies on it, from 0 to 1, kept inside.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let (low, high) = self.range;
+        if self.linear {
+            return ((value - low) / (high - low)).clamp(0.0, 1.0);
+        }
+        ((value.max(low) / low).ln() / (high / low).ln()).clamp(0.0, 1.0)
     }
 }
 
 /// Colour, by role.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     First,
     Second,
     Third,
+    Fourth,
+    Fifth,
+    Sixth,
     Faint,
 }
 
 impl Ink {
-    const fn variable(self) -> &'static str {
+    /// The colour of the `index`th of a series of things; they repeat, which is why marks are numbered.
+    pub(crate) fn of(index: usize) -> Self {
+        [Self::First, Self::Second, Self::Third, Self::Fourth, Self::Fifth, Self::Sixth][index % 6]
+    }
+
+    pub(super) const fn variable(self) -> &'static str {
         match self {
             Self::First => "var(--a)",
             Self::Second => "var(--b)",
             Self::Third => "var(--c)",
+            Self::Fourth => "var(--d)",
+            Self::Fifth => "var(--e)",
+            Self::Sixth => "var(--f)",
             Self::Faint => "var(--faint)",
         }
     }
 }
 
 /// A polyline.
-pub(super) struct Line {
-    pub(super) points: Vec<(f64, f64)>,
-    pub(super) ink: Ink,
-    pub(super) dashed: bool,
+pub(crate) struct Line {
+    pub(crate) points: Vec<(f64, f64)>,
+    pub(crate) ink: Ink,
+    pub(crate) dashed: bool,
     /// In the legend, unless empty.
-    pub(super) label: String,
+    pub(crate) label: String,
 }
 
 /// A mark with a sign in it.
-pub(super) struct Mark {
-    pub(super) at: (f64, f64),
-    pub(super) ink: Ink,
+pub(crate) struct Mark {
+    pub(crate) at: (f64, f64),
+    pub(crate) ink: Ink,
     /// One or two characters, explained by the label in the legend; nothing for a plain dot.
-    pub(super) sign: String,
-    pub(super) label: String,
+    pub(crate) sign: String,
+    pub(crate) label: String,
+    /// Shown while the pointer is on it, unless empty.
+    pub(crate) hover: String,
     /// Filled, or hollow.
-    pub(super) filled: bool,
+    pub(crate) filled: bool,
     /// Drawn this far below its place, with a line to it, so that it hides no other.
-    pub(super) below: f64,
+    pub(crate) below: f64,
 }
 
-/// A chart with logarithmic axes.
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) lines: Vec<Line>,
-    pub(super) marks: Vec<Mark>,
+/// A chart.
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// XML text.
@@ -93,11 +133,11 @@ pub(crate) fn escape(text: &str) -> String {
 
 impl Chart {
     fn x(&self, value: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * share(value, self.x.range)
+        LEFT + (WIDTH - LEFT - RIGHT) * self.x.share(value)
     }
 
     fn y(&self, value: f64) -> f64 {
-        TOP + PLOT_HEIGHT * (1.0 - share(value, self.y.range))
+        TOP + PLOT_HEIGHT * (1.0 - self.y.share(value))
     }
 
     fn legend(&self) -> usize {
@@ -106,12 +146,12 @@ impl Chart {
     }
 
     /// Height of the drawing.
-    pub(super) fn height(&self) -> f64 {
+    pub(crate) fn height(&self) -> f64 {
         TOP + PLOT_HEIGHT + BOTTOM + LEGEND_LINE * self.legend() as f64
     }
 
     /// The drawing as an `svg` element of its own.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\" \
              font-family=\"system-ui,sans-serif\" font-size=\"12.5\">\n{}</svg>\n",
@@ -122,7 +162,7 @@ impl Chart {
     }
 
     /// The drawing's elements, from (0, 0).
-    pub(super) fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         let mut out = format!(
             "<text x=\"{LEFT}\" y=\"20\" fill=\"var(--ink)\" font-weight=\"600\" font-size=\"14\">{}</text>\n",
             escape(&self.title)
@@ -226,6 +266,9 @@ fn draw_mark(out: &mut String, x: f64, y: f64, mark: &Mark) {
     let radius = if mark.sign.is_empty() { 4.0 } else { 8.5 };
     let (fill, ink) =
         if mark.filled { (mark.ink.variable(), "var(--ground)") } else { ("var(--ground)", mark.ink.variable()) };
+    if !mark.hover.is_empty() {
+        let _ = writeln!(out, "<g><title>{}</title>", escape(&mark.hover));
+    }
     let _ = writeln!(
         out,
         "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{}\" stroke-width=\"2\"/>",
@@ -239,11 +282,22 @@ fn draw_mark(out: &mut String, x: f64, y: f64, mark: &Mark) {
             escape(&mark.sign)
         );
     }
+    if !mark.hover.is_empty() {
+        out.push_str("</g>\n");
+    }
 }
 
-/// Where `value` lies in a range, on a logarithmic scale, kept inside it.
-fn share(value: f64, (low, high): (f64, f64)) -> f64 {
-    ((value.max(low) / low).ln() / (high / low).ln()).clamp(0.0, 1.0)
+/// 1, 2 or 5 times a power of ten, not below `least`.
+fn round_step(least: f64) -> f64 {
+    if !(least.is_finite() && least > 0.0) {
+        return 1.0;
+    }
+    let decade = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * decade)
+        .into_iter()
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(10.0 * decade)
 }
 
 /// Decades; with 2 and 5 between them where fewer than two decades are shown, every third where many are.
@@ -263,7 +317,7 @@ fn ticks((low, high): (f64, f64)) -> Vec<f64> {
 }
 
 /// A range that holds all values with some room; `None` when there are none above 0.
-pub(super) fn range(values: impl IntoIterator<Item = f64>, room: f64) -> Option<(f64, f64)> {
+pub(crate) fn range(values: impl IntoIterator<Item = f64>, room: f64) -> Option<(f64, f64)> {
     let (low, high) = values
         .into_iter()
         .filter(|value| value.is_finite() && *value > 0.0)
@@ -309,12 +363,33 @@ mod tests {
                 dashed: false,
                 label: String::new(),
             }],
-            marks: Vec::new(),
+            marks: vec![Mark {
+                at: (2.0, 2.0),
+                ink: Ink::of(7),
+                sign: String::new(),
+                label: String::new(),
+                hover: "2 < 3".to_owned(),
+                filled: true,
+                below: 0.0,
+            }],
         };
         let svg = chart.svg();
+        assert!(svg.contains("<g><title>2 &lt; 3</title>\n<circle"), "{svg}");
         assert!(svg.contains("a &lt; b &amp; &quot;c&quot;") && !svg.contains("a < b"));
         // A value outside the range is drawn at its edge.
         assert!(svg.contains("464.0,34.0"), "{svg}");
+    }
+
+    #[test]
+    fn a_linear_axis_begins_at_0_and_holds_its_top() {
+        let names = |top: f64| -> Vec<String> {
+            Axis::from_zero("GB/s", top).ticks.into_iter().map(|(_, name)| name).collect()
+        };
+        assert_eq!(names(4800.0), ["0", "1k", "2k", "3k", "4k", "5k"]);
+        assert_eq!(names(1.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(names(0.0), ["0", "1"]);
+        let axis = Axis::from_zero("x", 4800.0);
+        assert!((axis.share(2500.0) - 0.5).abs() < 1e-12 && axis.share(-1.0) == 0.0 && axis.share(9e9) == 1.0);
     }
 
     #[test]

@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::chart::escape;
+use super::chart::{escape, palette};
 
 const STYLE: &str = "\
-:root{--ground:#fff;--ink:#1c2330;--faint:#5b6575;--grid:#e3e7ee;--card:#f6f8fb;--a:#1f5fbf;--b:#b3541e;--c:#1d7a4f;color-scheme:light dark}
-@media (prefers-color-scheme:dark){:root{--ground:#12161d;--ink:#e8ecf3;--faint:#9aa5b6;--grid:#2a313d;--card:#1a202a;--a:#7db0ff;--b:#f0a070;--c:#6fd0a0}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 main{max-width:1080px;margin:0 auto;padding:20px 16px 48px}
@@ -32,17 +30,18 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.8rem;background:var(-
 summary{cursor:pointer}";
 
 /// A whole page around `body`.
-pub(super) fn frame(title: &str, body: &str) -> String {
+pub(crate) fn frame(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width,initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>\n\
-         {body}</main>\n</body>\n</html>\n"
+         content=\"width=device-width,initial-scale=1\">\n<title>{title}</title>\n<style>\n{}\n{STYLE}\n</style>\n</head>\n<body>\n<main>\n\
+         {body}</main>\n</body>\n</html>\n",
+        palette(":root")
     )
 }
 
 /// A table; rows that begin with `=` are sums. Columns up to `words` are prose.
-pub(super) fn table(header: &[&str], rows: &[Vec<String>], words: Option<usize>) -> String {
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>], words: Option<usize>) -> String {
     let mut out = "<div class=\"scroll\"><table>\n<tr>".to_owned();
     let class =
         |column: usize| if words.is_some_and(|last| column > 0 && column <= last) { " class=\"words\"" } else { "" };
@@ -63,6 +62,6 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>], words: Option<usize>)
 }
 
 /// A paragraph.
-pub(super) fn paragraph(text: &str, class: &str) -> String {
+pub(crate) fn paragraph(text: &str, class: &str) -> String {
     format!("<p class=\"{class}\">{}</p>\n", escape(text))
 }
