@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, completions, doctor, floor, generate, inspect, kernels, logits, man, perplexity, program, pull,
+    bench, chat, completions, doctor, floor, generate, inspect, kernels, lab, logits, man, perplexity, program, pull,
 };
 
 /// How many bytes must move to produce a token, and how close to that floor do we run?
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Floor(Box<floor::Arguments>),
     Inspect(inspect::Arguments),
     Kernels(kernels::Arguments),
+    Lab(lab::Arguments),
     Logits(logits::Arguments),
     Perplexity(perplexity::Arguments),
     Program(program::Arguments),

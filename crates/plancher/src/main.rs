@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod drawing;
 mod failure;
+mod file;
 mod gpu;
 mod interrupt;
 mod logging;

@@ -26,6 +26,18 @@ impl Progress {
         Self::new(message.into(), "{msg} {bar:30} {pos}/{len} {eta}")
     }
 
+    /// What is being done, in words; nobody knows how long it takes.
+    pub(crate) fn words() -> Self {
+        Self::new(String::new(), "{spinner} {elapsed} {msg}")
+    }
+
+    /// Says what is being done now.
+    pub(crate) fn say(&mut self, what: &str) {
+        self.show();
+        self.bar.set_message(what.to_owned());
+        self.bar.tick();
+    }
+
     fn new(message: String, template: &'static str) -> Self {
         let bar = ProgressBar::hidden().with_message(message);
         Self { bar, started: std::time::Instant::now(), template, shown: false }
@@ -33,6 +45,12 @@ impl Progress {
 
     /// Moves the bar to `done` of `total`.
     pub(crate) fn set(&mut self, done: u64, total: u64) {
+        self.show();
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    fn show(&mut self) {
         if !self.shown && !crate::logging::is_quiet() && self.started.elapsed() > PATIENCE {
             self.shown = true;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -40,8 +58,6 @@ impl Progress {
                 self.bar.set_style(style);
             }
         }
-        self.bar.set_length(total);
-        self.bar.set_position(done);
     }
 
     /// Replaces the message.

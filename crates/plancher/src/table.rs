@@ -22,6 +22,26 @@ pub(crate) fn markdown(header: &[&str], left: usize, rows: &[Vec<String>]) -> St
     line(&mut header.iter().copied()) + &rule + &body
 }
 
+/// A table for reading in a terminal: cells of prose are broken into lines, so that the whole is as wide as the terminal (or
+/// 120 columns where there is none).
+pub(crate) fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY.row_separator(comfy_table::LineStyle::none()));
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(NO_TERMINAL);
+    }
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    // Cells are filled up to their width.
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Columns where output does not go to a terminal.
+const NO_TERMINAL: u16 = 120;
+
 /// Names and their values, one a line, the values lined up.
 pub(crate) fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
@@ -37,6 +57,13 @@ mod tests {
         let table = super::markdown(&["a"], 1, &[vec![long.clone()], vec!["b".to_owned()]]);
         assert!(table.contains(&format!("| {long} |")));
         assert!(table.lines().all(|line| line.len() == 70_004));
+    }
+
+    #[test]
+    fn prose_is_broken_into_lines() {
+        let table = super::wrapped(&["#", "words"], &[vec!["1".to_owned(), "many words ".repeat(30)]]);
+        assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+        assert!(table.lines().count() > 5 && table.contains("many words many"), "{table}");
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod profiling;
 mod reduction;
 mod saxpy;
 mod transpose;
+mod wavefronts;
 
 pub use later::{LATER, Later};
+pub use wavefronts::operations_per_shared_byte;
 
 use crate::{LabError, Result, Step};
 

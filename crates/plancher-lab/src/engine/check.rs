@@ -55,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<String> {
 ///
 /// # Errors
 /// If its directives are wrong, or ask for numbers that the step does not have.
-pub(super) fn dtypes(step: &Step, file: &str, text: &str) -> Result<Vec<Dtype>> {
+pub fn dtypes(step: &Step, file: &str, text: &str) -> Result<Vec<Dtype>> {
     let directives = Directives::parse(file, text)?;
     let of_step = step.dtypes();
     match (directives.dtype, step.operation) {

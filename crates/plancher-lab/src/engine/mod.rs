@@ -9,7 +9,7 @@ mod protocol;
 mod run;
 mod session;
 
-pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check};
+pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check, dtypes};
 pub use child::child_main;
 pub use parent::ChildCommand;
 pub use run::{RunOptions, run_steps};

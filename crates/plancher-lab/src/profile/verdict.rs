@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::unit;
 use crate::record::ProfileRun;
 use crate::step::{Limiter, Prediction};
-use crate::{Operation, Shape};
+use crate::{Dtype, Operation, Shape};
 
 /// How far measured bytes may be from the count.
 pub const NEARLY: f64 = 0.03;
@@ -32,6 +32,16 @@ pub struct Check {
     /// Whether they agree; `None` where it cannot be told.
     pub holds: Option<bool>,
 }
+
+impl Check {
+    /// Whether there is a measurement, judged or not.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.found != UNMEASURED
+    }
+}
+
+const UNMEASURED: &str = "not measured";
 
 /// An explanation with its parts checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,14 +89,17 @@ pub fn explanation(prediction: &Prediction, profile: &ProfileRun, work: Option<(
             what,
             declared: format!("{declared:.1}"),
             found: found.map_or_else(unmeasured, |found| format!("{found:.2}")),
-            holds: found.map(|found| (found - declared).abs() <= PER_REQUEST * declared.max(1.0)),
+            // What is said of a request is said of f32: half as wide a number makes another count.
+            holds: found
+                .filter(|_| profile.dtype == Dtype::F32)
+                .map(|found| (found - declared).abs() <= PER_REQUEST * declared.max(1.0)),
         })
     }));
     Explanation { checks }
 }
 
 fn unmeasured() -> String {
-    "not measured".to_owned()
+    UNMEASURED.to_owned()
 }
 
 /// The unit with the highest Speed of Light must be the declared one; one that waits has none above [`BUSY`].
@@ -155,7 +168,6 @@ fn stalls(prediction: &Prediction, profile: &ProfileRun) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
     use crate::step::OccupancyLimiter;
 
     const PREDICTION: Prediction = Prediction {

@@ -2,6 +2,7 @@
 
 mod criterion;
 mod estimate;
+mod explanations;
 mod point;
 mod prediction;
 mod ranking;
@@ -10,6 +11,7 @@ mod statistics;
 
 pub use criterion::{Outcome, Part, Status, criterion};
 pub use estimate::Estimate;
+pub use explanations::{Explained, explained, explanations, of_explanations};
 pub use point::{MINIMUM_SAMPLES, below_floor, counts, datasheet_fraction, fraction, fraction_of, rate, rates, unit};
 pub use prediction::{Held, expected, prediction};
 pub use ranking::{best, fastest_first, point};

@@ -8,6 +8,7 @@ pub(crate) mod floor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod kernels;
+pub(crate) mod lab;
 pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
         Command::Perplexity(arguments) => perplexity::run(&arguments),
         Command::Program(arguments) => program::run(&arguments),

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axis, Ink, escape};
+use super::{Drawing, WIDTH};
 
-const WIDTH: f64 = 480.0;
 const LEFT: f64 = 158.0;
 const RIGHT: f64 = 66.0;
 const TOP: f64 = 34.0;
@@ -42,23 +42,21 @@ pub(crate) struct Rule {
 pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) axis: String,
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) rows: Vec<Bar>,
     pub(crate) rules: Vec<Rule>,
 }
 
 impl Bars {
-    /// The drawing as an `svg` element of its own.
-    pub(crate) fn svg(&self) -> String {
-        let bottom = TOP + ROW * self.bars.len() as f64;
+    /// The drawing.
+    pub(crate) fn drawing(&self) -> Drawing {
+        let bottom = TOP + ROW * self.rows.len() as f64;
         let height = bottom + BOTTOM + LEGEND_LINE * self.rules.len() as f64;
         let top =
-            self.bars.iter().map(|bar| bar.interval.1.max(bar.value)).chain(self.rules.iter().map(|rule| rule.at));
+            self.rows.iter().map(|bar| bar.interval.1.max(bar.value)).chain(self.rules.iter().map(|rule| rule.at));
         let axis = Axis::from_zero(self.axis.clone(), top.fold(0.0, f64::max));
         let x = |value: f64| LEFT + (WIDTH - LEFT - RIGHT) * axis.share(value);
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\" \
-             font-family=\"system-ui,sans-serif\" font-size=\"12.5\">\n\
-             <text x=\"8\" y=\"20\" fill=\"var(--ink)\" font-weight=\"600\" font-size=\"14\">{0}</text>\n",
+            "<text x=\"8\" y=\"20\" fill=\"var(--ink)\" font-weight=\"600\" font-size=\"14\">{}</text>\n",
             escape(&self.title)
         );
         for (tick, name) in &axis.ticks {
@@ -77,7 +75,7 @@ impl Bars {
             bottom + 33.0,
             escape(&axis.label)
         );
-        for (index, bar) in self.bars.iter().enumerate() {
+        for (index, bar) in self.rows.iter().enumerate() {
             draw_bar(&mut out, bar, TOP + ROW * index as f64, x);
         }
         for (index, rule) in self.rules.iter().enumerate() {
@@ -93,8 +91,7 @@ impl Bars {
                 escape(&rule.label)
             );
         }
-        out.push_str("</svg>\n");
-        out
+        Drawing { title: self.title.clone(), height, body: out }
     }
 }
 
@@ -140,7 +137,7 @@ mod tests {
         let bars = Bars {
             title: "a < b".to_owned(),
             axis: "of the ceiling".to_owned(),
-            bars: vec![Bar {
+            rows: vec![Bar {
                 label: "a label that is longer than its place".to_owned(),
                 value: 0.5,
                 interval: (0.4, 0.6),
@@ -151,7 +148,7 @@ mod tests {
             }],
             rules: vec![Rule { at: 1.0, label: "ceiling".to_owned(), dashed: false }],
         };
-        let svg = bars.svg();
+        let svg = bars.drawing().svg();
         assert!(svg.contains("<title>0.500 &amp; more</title>") && svg.contains(">0.500</text>"), "{svg}");
         assert!(svg.contains(">a label that is longer…<") && svg.contains("a &lt; b"), "{svg}");
         // 0 to 1 over 256 units from 158: the bar ends in the middle, the ceiling stands at the end.

@@ -6,7 +6,7 @@ use crate::common::run;
 fn help_is_as_reviewed() {
     insta::assert_snapshot!("help", run(&["--help"]).ok());
     for command in
-        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "program", "pull"]
+        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "lab", "logits", "perplexity", "program", "pull"]
     {
         insta::assert_snapshot!(format!("help_{command}"), run(&[command, "--help"]).ok());
     }
@@ -18,7 +18,7 @@ fn manual_pages_and_completions_know_every_command() {
     let directory = tempfile::tempdir().expect("a directory");
     run(&["man", "--out", directory.path().to_str().expect("UTF-8")]).ok();
     for command in
-        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "logits", "perplexity", "program", "pull"]
+        ["generate", "chat", "bench", "doctor", "inspect", "kernels", "lab", "logits", "perplexity", "program", "pull"]
     {
         assert!(page.contains(&format!("plancher\\-{command}(1)")), "{command}");
         assert!(directory.path().join(format!("plancher-{command}.1")).is_file(), "{command}");

@@ -20,7 +20,7 @@ fn without_nvidia(arguments: &[&str]) -> Option<Command> {
 }
 
 /// Whether there is an NVRTC to compile with.
-fn has_nvrtc() -> bool {
+pub(crate) fn has_nvrtc() -> bool {
     let found = run(&["doctor", "--no-bandwidth", "--json"]).json()["gpu"]["nvrtc"]["version"].is_string();
     assert!(found || std::env::var_os("PLANCHER_REQUIRE_NVRTC").is_none(), "there is no NVRTC");
     found

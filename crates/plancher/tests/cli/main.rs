@@ -8,6 +8,7 @@ mod documents;
 mod generate;
 mod inspect;
 mod kernels;
+mod lab;
 mod logits;
 mod program;
 mod stories;

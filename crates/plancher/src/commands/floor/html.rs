@@ -20,7 +20,7 @@ pub(super) fn page(outcome: &Outcome) -> String {
     }
     body.push_str("<h2>Roofline and sweeps</h2>\n<div class=\"charts\">\n");
     for chart in roofline::charts(outcome) {
-        body.push_str(&chart.svg());
+        body.push_str(&chart.drawing().svg());
     }
     body.push_str("</div>\n");
     for floor in std::iter::once(&outcome.floor).chain(&outcome.prefill) {

@@ -10,9 +10,9 @@ use plancher_floor::{Hardware, Link, Measured, Peaks, presets};
 use serde::Deserialize;
 
 use super::arguments::{Ceiling, MachineOptions};
-use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
+use crate::file::read_text;
 
 /// A hardware file, JSON or TOML.
 #[derive(Debug, Deserialize)]
@@ -101,7 +101,7 @@ fn line_of(text: &str, error: &toml::de::Error) -> String {
 
 fn read_file(path: &Path) -> anyhow::Result<Hardware> {
     let shown = path.display();
-    let text = read_text(path)?;
+    let text = read_text(path).map_err(refused)?;
     let file: File = if path.extension().is_some_and(|extension| extension == "toml") {
         toml::from_str(&text)
             .map_err(|error| refused(format!("`{shown}`: {}{}", error.message(), line_of(&text, &error))))?

@@ -3,7 +3,6 @@
 mod arguments;
 mod compare;
 mod explain;
-mod file;
 mod fit;
 mod gap;
 mod html;

@@ -7,9 +7,9 @@ use plancher_floor::{ModelShape, config, presets};
 use plancher_model::{Model, SourceSettings, resolve};
 use serde_json::Value;
 
-use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
+use crate::file::read_text;
 
 /// Opens `text`: a path if it exists, else a preset, else a model in the Hugging Face cache.
 pub(super) fn open(text: &str) -> anyhow::Result<ModelShape> {
@@ -68,7 +68,7 @@ fn open_path(path: &Path) -> anyhow::Result<ModelShape> {
 }
 
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelShape> {
-    let text = read_text(path)?;
+    let text = read_text(path).map_err(refused)?;
     let value: Value =
         serde_json::from_str(&text).map_err(|error| refused(format!("`{}`: {error}", path.display())))?;
     config::from_json(name, &value).map_err(|error| refused(format!("`{}`: {error}", path.display())))

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::file::read_text;
 use super::refused;
 use crate::failure::usage;
+use crate::file::read_text;
 pub(super) use crate::output::significant;
 
 /// A count from 1: `8`, `8k` (8192), `1m` (1048576), `15e12`.
@@ -46,7 +46,7 @@ pub(super) fn measured_time(text: &str) -> anyhow::Result<f64> {
     if !path.exists() {
         return Err(usage(format!("`--measured {text}` is neither a time (760us, 4.5ms, 1.2s) nor a file")));
     }
-    let content = read_text(path)?;
+    let content = read_text(path).map_err(refused)?;
     let json: Value = serde_json::from_str(&content).map_err(|error| refused(format!("`{text}`: {error}")))?;
     let seconds = bench_time(&json).ok_or_else(|| {
         usage(format!("`{text}`: found neither `samples` with a `unit` of time nor a test with `n_gen` and `avg_ns`"))

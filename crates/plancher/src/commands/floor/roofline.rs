@@ -1,32 +1,19 @@
 //! The drawings: the roofline with the classes of operation as points, and the sweeps as curves.
 
-use std::fmt::Write as _;
-
 use plancher_floor::{Compute, Floor, Hardware, Operation, Regime};
 
 use super::quantity::{scaled, significant};
 use super::sweep::{Sweep, Variable};
 use super::{Outcome, report};
-use crate::drawing::chart::{Axis, Chart, Ink, Line, Mark, palette, range};
+use crate::drawing;
+use crate::drawing::chart::{Axis, Chart, Ink, Line, Mark, range};
 
 /// Points closer than this factor in both directions share a mark.
 const SAME: f64 = 1.35;
 
 /// All drawings below each other as one SVG file.
 pub(super) fn figure(outcome: &Outcome) -> String {
-    let charts = charts(outcome);
-    let height: f64 = charts.iter().map(Chart::height).sum::<f64>() + 12.0;
-    let mut body = String::new();
-    let mut y = 0.0;
-    for chart in &charts {
-        let _ = writeln!(body, "<g transform=\"translate(0 {y:.0})\">\n{}</g>", chart.body());
-        y += chart.height();
-    }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 480 {height:.0}\" width=\"720\" font-family=\"system-ui,sans-serif\" \
-         font-size=\"12.5\">\n<style>{}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--ground)\"/>\n{body}</svg>\n",
-        palette("svg")
-    )
+    drawing::figure(&charts(outcome).iter().map(Chart::drawing).collect::<Vec<_>>())
 }
 
 /// The roofline first, then a chart a sweep.

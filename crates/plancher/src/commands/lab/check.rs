@@ -1,0 +1,134 @@
+//! `lab check`: the learner's kernel under the same harness as ours, and what is said of it: whether it is right, how fast
+//! it is, what limits it, and what to try next.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use plancher_cuda::{Architecture, Compiler};
+use plancher_lab::engine::{CheckOptions, check};
+use plancher_lab::verdict::rightness;
+use plancher_lab::{CompileReport, Step, Target, compile_only};
+use serde_json::json;
+
+use super::evidence::EvidenceOption;
+use super::{child, judgement, step};
+use crate::file::read_text;
+use crate::output;
+use crate::progress::Progress;
+
+/// Judge a kernel file: is it right, how fast is it, what limits it, what to try next
+///
+/// Needs an NVIDIA GPU; with `--compile-only` only NVRTC. Ends with status 1 when the kernel is wrong.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The step, by name or number
+    #[arg(value_name = "STEP", value_parser = step)]
+    step: &'static Step,
+    /// The kernel; `lab start STEP` writes one to begin with
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Only compile it: registers, spills, shared memory, instructions, hints; needs no GPU
+    #[arg(long)]
+    compile_only: bool,
+    /// For which architecture it is compiled with `--compile-only`
+    #[arg(long, value_name = "ARCH", default_value = "sm_90a", requires = "compile_only")]
+    arch: Architecture,
+    /// Fewer samples, and no series of sizes
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    measuring: super::Measuring,
+    #[command(flatten)]
+    evidence: EvidenceOption,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let step = arguments.step;
+    super::operation(step)?;
+    if arguments.compile_only {
+        return only_compile(arguments);
+    }
+    // What is wrong with the file is said before what is wrong with the machine.
+    read(&arguments.file)?;
+    child::require_gpu()?;
+    let recorded = arguments.evidence.load()?;
+    let options = CheckOptions {
+        quick: arguments.quick,
+        child: child::command()?,
+        silence: Duration::from_secs(arguments.measuring.silence),
+    };
+    let mut progress = Progress::words();
+    let report = check(step, &arguments.file, &options, &mut |line| progress.say(line))?;
+    drop(progress);
+    let ours = recorded.as_ref().map(|recorded| &recorded.run);
+    let judgements = judgement::of_run(step, &report.run, ours);
+    if arguments.json {
+        output::json(&json!({ "step": step.id, "verdicts": judgements, "run": report.run }))?;
+    } else {
+        let name = arguments.file.display().to_string();
+        let texts = judgements.iter().map(|judgement| judgement.text(&name, step)).collect::<Vec<_>>();
+        output::text(&texts.join("\n"))?;
+    }
+    let wrong = report.run.steps.iter().flat_map(|of| &of.versions).filter(|version| !rightness(version).is_right());
+    match wrong.count() {
+        0 => Ok(()),
+        _ => anyhow::bail!("`{}` is not right", arguments.file.display()),
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    read_text(file).map_err(anyhow::Error::msg)
+}
+
+fn only_compile(arguments: &Arguments) -> anyhow::Result<()> {
+    let (step, file) = (arguments.step, &arguments.file);
+    let operation = super::operation(step)?;
+    let text = read(file)?;
+    let name = file.file_stem().map_or_else(|| "kernel".to_owned(), |name| name.to_string_lossy().into_owned());
+    let dtypes = plancher_lab::engine::dtypes(step, &file.display().to_string(), &text)?;
+    let compiler = Compiler::find()?;
+    let target = Target::without_device(arguments.arch);
+    let reports: Vec<CompileReport> = dtypes
+        .into_iter()
+        .map(|dtype| compile_only(&compiler, (&name, &text), operation, dtype, &target))
+        .collect::<Result<_, _>>()?;
+    if arguments.json {
+        return output::json(&reports);
+    }
+    Ok(output::text(&reports.iter().map(compiled).collect::<Vec<_>>().join("\n"))?)
+}
+
+/// What the machine code says, in lines.
+fn compiled(report: &CompileReport) -> String {
+    let resources = &report.resources;
+    let spills = if resources.spill_bytes == 0 {
+        "none".to_owned()
+    } else {
+        format!("{} bytes a thread", resources.spill_bytes)
+    };
+    let mut fields = vec![
+        ("kernel", format!("{} in {} for {}", report.name, report.dtype, report.architecture)),
+        ("registers", resources.registers.to_string()),
+        ("spills", spills),
+        ("shared memory", format!("{} bytes a block", resources.shared_bytes)),
+        (
+            "occupancy",
+            format!(
+                "{} blocks of {} threads on a multiprocessor, limited by {}",
+                resources.blocks_per_multiprocessor, resources.threads, resources.limiter
+            ),
+        ),
+    ];
+    if !report.instructions.is_empty() {
+        let instructions = report.instructions.iter().map(|(name, count)| format!("{name} {count}"));
+        fields.push(("instructions", instructions.collect::<Vec<_>>().join(", ")));
+    }
+    fields.extend(report.warnings.iter().map(|warning| ("warning", warning.replace('\n', " "))));
+    fields.extend(report.hints.iter().map(|hint| ("hint", hint.clone())));
+    crate::table::fields(&fields)
+}

@@ -1,0 +1,89 @@
+//! Recorded runs of the lab: a file that the user names, else the one that the program was built with.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plancher_lab::catalogue;
+use plancher_lab::record::{LabRun, SCHEMA, StepRun, VersionRun};
+
+use crate::file::read_text;
+
+/// What was recorded on one H200 when the program was built; empty where nothing was.
+const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/lab-evidence.json"));
+
+/// Which run.
+#[derive(Debug, Args)]
+pub(super) struct EvidenceOption {
+    /// A run recorded by `lab run --out FILE` [default: the one on an H200 that the program was built with]
+    #[arg(long, value_name = "FILE")]
+    evidence: Option<PathBuf>,
+}
+
+/// A run and where it comes from.
+pub(super) struct Recorded {
+    pub(super) run: LabRun,
+    /// For people: a path, or that it came with the program.
+    pub(super) from: String,
+}
+
+impl EvidenceOption {
+    /// The run; `None` where none is named and the program has none.
+    pub(super) fn load(&self) -> anyhow::Result<Option<Recorded>> {
+        match &self.evidence {
+            Some(path) => read(path).map(Some),
+            None if BUILT_IN.trim().is_empty() => Ok(None),
+            None => {
+                let run = parse("the recorded evidence", BUILT_IN)?;
+                Ok(Some(Recorded { run, from: "recorded when the program was built".to_owned() }))
+            }
+        }
+    }
+
+    /// The run, for a command that is about nothing else.
+    pub(super) fn require(&self) -> anyhow::Result<Recorded> {
+        self.load()?.ok_or_else(|| {
+            anyhow::anyhow!(
+                "this program was built without recorded evidence: name a run with `--evidence FILE` (`lab run --out FILE` \
+                 writes one, on a GPU)"
+            )
+        })
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Recorded> {
+    let name = format!("`{}`", path.display());
+    let run = parse(&name, &read_text(path).map_err(anyhow::Error::msg)?)?;
+    Ok(Recorded { run, from: path.display().to_string() })
+}
+
+fn parse(name: &str, text: &str) -> anyhow::Result<LabRun> {
+    let run: LabRun =
+        serde_json::from_str(text).map_err(|error| anyhow::anyhow!("{name} is no run of the lab: {error}"))?;
+    anyhow::ensure!(run.schema == SCHEMA, "{name}: `schema` is {}, not {SCHEMA}", run.schema);
+    for step in &run.steps {
+        for version in &step.versions {
+            for point in &version.points {
+                let times = point.milliseconds.iter().chain(&point.host_milliseconds).chain(&point.ceiling_samples);
+                anyhow::ensure!(
+                    times.into_iter().all(|value| value.is_finite() && *value > 0.0),
+                    "{name}: `{}/{}` at {} has a sample that is not a positive number",
+                    step.step,
+                    version.version,
+                    point.shape
+                );
+            }
+        }
+    }
+    Ok(run)
+}
+
+/// What a run measured of a step.
+pub(super) fn step<'a>(run: &'a LabRun, id: &str) -> Option<&'a StepRun> {
+    run.steps.iter().find(|step| step.step == id)
+}
+
+/// Whether the version's file has changed since it was measured, or is no longer there.
+pub(super) fn is_stale(step: &str, version: &VersionRun) -> bool {
+    let now = catalogue::step(step).and_then(|step| step.version(&version.version));
+    now.map_or(true, |now| now.sha256() != version.source_sha256)
+}

@@ -1,0 +1,141 @@
+//! `lab run`: our versions of one step or of all, checked and timed, with the table, the verdicts and the record.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use plancher_lab::catalogue::STEPS;
+use plancher_lab::engine::{RunOptions, run_steps};
+use plancher_lab::record::LabRun;
+use plancher_lab::verdict::{counts, rightness};
+use plancher_lab::{Step, catalogue};
+
+use super::{child, operation, report, step, table};
+use crate::failure::usage;
+use crate::output;
+use crate::progress::Progress;
+
+/// Run a step, or `all`: check every version in five cases, time it beside its ceiling, say what came of it
+///
+/// Needs an NVIDIA GPU and NVRTC. Fails when a version is wrong or its times cannot be; a bar that was missed is a result.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Steps, by name or number, or `all`
+    #[arg(value_name = "STEP", required = true)]
+    steps: Vec<String>,
+    /// Only these versions
+    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Fewer samples, and no series of sizes
+    #[arg(long)]
+    quick: bool,
+    /// Write the record (raw samples, machine, hashes) as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write the charts as one SVG file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print the record instead of tables
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    measuring: super::Measuring,
+    /// The commit to record [default: that of the sources that the program was built from, where they are still there]
+    #[arg(long, value_name = "HASH")]
+    commit: Option<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let steps = steps(&arguments.steps)?;
+    for id in &arguments.only {
+        if steps.iter().all(|step| step.version(id).is_err()) {
+            let known =
+                steps.iter().flat_map(|step| step.versions).map(|version| version.id).collect::<Vec<_>>().join(", ");
+            return Err(usage(format!("`--only`: there is no version `{id}`: there are {known}")));
+        }
+    }
+    child::require_gpu()?;
+    let (commit, dirty) = match &arguments.commit {
+        Some(commit) => (commit.clone(), false),
+        None => sources().unwrap_or_default(),
+    };
+    let options = RunOptions {
+        steps,
+        versions: arguments.only.clone(),
+        quick: arguments.quick,
+        child: child::command()?,
+        silence: Duration::from_secs(arguments.measuring.silence),
+        argv: std::env::args().skip(1).collect(),
+        commit,
+        dirty,
+    };
+    let mut progress = Progress::words();
+    let run = run_steps(&options, &mut |line| progress.say(line))?;
+    drop(progress);
+    if let Some(path) = &arguments.out {
+        let text = serde_json::to_string(&run)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, report::figure(&run)).with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    if arguments.json {
+        output::json(&run)?;
+    } else {
+        show(&run)?;
+    }
+    output::note(&format!("{}; {:.0} s", table::heading(&run), run.seconds));
+    judge(&run)
+}
+
+/// The steps called so, in the plan's order.
+fn steps(names: &[String]) -> anyhow::Result<Vec<&'static Step>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(STEPS.iter().copied().filter(|step| step.operation.is_some()).collect());
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let step = step(name).map_err(|error| usage(error.to_string()))?;
+        operation(step)?;
+        chosen.push(step);
+    }
+    chosen.sort_by_key(|step| step.number);
+    chosen.dedup_by_key(|step| step.number);
+    Ok(chosen)
+}
+
+fn show(run: &LabRun) -> anyhow::Result<()> {
+    for of in &run.steps {
+        let step = catalogue::step(&of.step)?;
+        output::text(&(table::step(step, of, &run.machine) + "\n"))?;
+    }
+    Ok(())
+}
+
+/// An error where something of ours is wrong, or measured what cannot be.
+fn judge(run: &LabRun) -> anyhow::Result<()> {
+    let mut wrong = Vec::new();
+    for of in &run.steps {
+        for version in &of.versions {
+            let bad = !rightness(version).is_right()
+                || version.points.iter().any(|point| counts(&run.machine, version.dtype, point).is_err());
+            if bad {
+                wrong.push(format!("{}/{} {}", of.step, version.version, version.dtype));
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { anyhow::bail!("wrong, not run or invalid: {}", wrong.join(", ")) }
+}
+
+/// The commit of the sources that the program was built from, and whether they have changes; `None` where they are gone.
+fn sources() -> Option<(String, bool)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    Some((git(&["rev-parse", "HEAD"])?, !git(&["status", "--porcelain"])?.is_empty()))
+}

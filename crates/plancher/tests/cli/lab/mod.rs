@@ -1,0 +1,214 @@
+//! `lab` on a machine without a GPU: the list, skeletons, explanations, the tracking table and the report from recorded
+//! evidence, and what is said about what is missing.
+
+mod fixture;
+
+use std::path::PathBuf;
+
+use plancher_lab::record::LabRun;
+
+use crate::common::run;
+
+/// A recorded run in a file of its own.
+struct Evidence {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Evidence {
+    fn of(run: &LabRun) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run.json");
+        std::fs::write(&path, serde_json::to_string(run).expect("JSON")).expect("a file");
+        Self { _folder: folder, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().expect("UTF-8")
+    }
+}
+
+#[test]
+fn the_twelve_steps_are_listed() {
+    let text = run(&["lab", "list"]).ok();
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    let value = run(&["lab", "list", "--json"]).json();
+    let steps = value.as_array().expect("a list");
+    assert!((1..=12).eq(steps.iter().filter_map(|step| step["number"].as_u64())));
+    assert_eq!(steps.iter().filter(|step| step["here"] == true).count(), 6);
+    let saxpy = steps[0]["versions"].as_array().expect("versions");
+    assert!(saxpy.iter().any(|version| version["id"] == "vectors" && version["source_sha256"].is_string()));
+}
+
+#[test]
+fn a_skeleton_is_written_once_and_never_over_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine.cu");
+    let path = file.to_str().expect("UTF-8");
+    let started = run(&["lab", "start", "transpose", "--out", path]);
+    assert!(started.stderr.contains("plancher lab check transpose"), "{}", started.stderr);
+    started.ok();
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    for part in ["// Task: ", "// lab: tile = 32x32", "void transpose(", "const ELEMENT* in, // (rows, columns)"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let again = run(&["lab", "start", "transpose", "--out", path]).error(1);
+    assert!(again.contains("is there already, and is left as it is"), "{again}");
+    assert_eq!(std::fs::read_to_string(&file).expect("still there"), text);
+    let bf16 = run(&["lab", "start", "6", "--dtype", "bf16", "--out", "-"]).ok();
+    assert!(bf16.contains("// lab: dtype = bf16\n") && bf16.contains("b is transposed"), "{bf16}");
+}
+
+#[test]
+fn an_explanation_has_prediction_measurement_and_whether_it_held() {
+    let mut recorded = fixture::run();
+    let evidence = Evidence::of(&recorded);
+    // However its lines are broken.
+    let explain =
+        |path: &str| run(&["lab", "explain", "saxpy", "vectors", "--evidence", path]).ok().replace("\n   ", " ");
+    let text = explain(evidence.path());
+    for part in [
+        "changed: ",
+        "predicted: 95 to 102 % of triad, limited by memory bandwidth",
+        "The prediction held.",
+        "explained: f32 (counted)",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    // A kernel that has changed since is said to have.
+    recorded.steps[0].versions[2].source_sha256 = "0".repeat(64);
+    for time in &mut recorded.steps[0].versions[2].points[0].milliseconds {
+        *time *= 2.0;
+    }
+    let text = explain(Evidence::of(&recorded).path());
+    assert!(text.contains("The prediction did NOT hold.") && text.contains("(Stale: the kernel has changed"), "{text}");
+    let value = run(&["lab", "explain", "3", "--json", "--evidence", evidence.path()]).json();
+    assert_eq!(value["versions"][0]["measured"][0]["prediction_held"], true);
+}
+
+#[test]
+fn the_tracking_table_says_what_was_reached() {
+    let mut recorded = fixture::run();
+    let status = |run_: &LabRun| run(&["lab", "status", "--json", "--evidence", Evidence::of(run_).path()]).json();
+    let value = status(&recorded);
+    assert_eq!((&value[0]["plan_status"], &value[0]["bar_status"]), (&"passed".into(), &"passed".into()));
+    assert_eq!(value[1]["plan_status"], "not_compared");
+    assert!(value[1]["measured"].as_str().is_some_and(|text| text.contains("naive 1.00x, shared ")), "{value}");
+    assert_eq!(value[11]["measured"], "not here yet");
+    // A wrong kernel is no record, however fast.
+    for version in &mut recorded.steps[0].versions {
+        version.cases[1].error = 9.0;
+    }
+    assert_eq!(status(&recorded)[0]["plan_status"], "not_measured");
+    let shown = run(&["lab", "status", "--evidence", Evidence::of(&recorded).path()]);
+    assert!(
+        shown.stderr.contains("NVIDIA H200 (sm_90a, driver 580.1, NVRTC 13.0), 2026-11-30T02:00:00Z, commit 012345678")
+    );
+    assert!(shown.ok().contains("not here yet"));
+}
+
+#[test]
+fn the_report_is_one_page_that_loads_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("lab.html");
+    let evidence = Evidence::of(&fixture::run());
+    let path = out.to_str().expect("UTF-8");
+    run(&["lab", "report", "--evidence", evidence.path(), "--out", path]).ok();
+    let page = std::fs::read_to_string(&out).expect("it is there");
+    for never in ["<script", "http://", "https://", "url(", "@import", "src="] {
+        let uses = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!uses.contains(never), "{never}");
+    }
+    for part in [
+        "prefers-color-scheme:dark",
+        "Tracking table",
+        "Of triad, f32 at 2^28",
+        "SAXPY over sizes",
+        "<g><title>",
+        "roofline of shared memory",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let opened = page.matches("<svg").count();
+    assert!(opened >= 8 && opened == page.matches("</svg>").count(), "{opened}");
+    assert!(!page.contains("NaN") && !page.contains("inf\""), "a number is missing");
+}
+
+#[test]
+fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
+    if !crate::kernels::has_nvrtc() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for step in ["saxpy", "transpose", "reduction", "gemm", "gemm_fast"] {
+        for dtype in ["f32", "bf16"] {
+            let path = folder.path().join(format!("{step}_{dtype}.cu"));
+            let file = path.to_str().expect("UTF-8");
+            let started = run(&["lab", "start", step, "--dtype", dtype, "--out", file]);
+            if started.status == 2 {
+                assert!(started.error(2).contains("`--dtype` is bf16"));
+                continue;
+            }
+            started.ok();
+            let reports = run(&["lab", "check", step, file, "--compile-only", "--json"]).json();
+            assert_eq!(reports[0]["resources"]["spill_bytes"], 0, "{reports}");
+            assert_eq!(reports.as_array().map(Vec::len), Some(if step == "transpose" { 2 } else { 1 }));
+        }
+    }
+    let scalar = "crates/plancher-lab/kernels/saxpy/1_scalar.cu";
+    let text = run(&["lab", "check", "saxpy", scalar, "--compile-only"]).ok();
+    assert!(text.contains("spills         none\n") && text.contains("8 blocks of 256 threads"), "{text}");
+    let path = folder.path().join("oops.cu");
+    let file = path.to_str().expect("UTF-8");
+    let directives = "// lab: threads = 256\n// lab: per_block = 256\n";
+    std::fs::write(&path, format!("{directives}extern \"C\" __global__ void saxpy() {{ oops; }}\n")).expect("a file");
+    let error = run(&["lab", "check", "saxpy", file, "--compile-only"]).error(1);
+    assert!(error.contains("identifier \"oops\" is undefined"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line_with_its_status() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let mut wrong = fixture::run();
+    wrong.schema = 7;
+    let schema = file("schema.json", &serde_json::to_string(&wrong).expect("JSON"));
+    wrong.schema = 1;
+    wrong.steps[0].versions[0].points[0].milliseconds[0] = -1.0;
+    let negative = file("negative.json", &serde_json::to_string(&wrong).expect("JSON"));
+    let messages = [
+        run(&["lab", "explain", "tea"]).error(2),
+        run(&["lab", "explain", "9"]).error(2),
+        run(&["lab", "explain", "saxpy", "nope"]).error(2),
+        run(&["lab", "start", "profiling"]).error(2),
+        run(&["lab", "start", "saxpy", "--dtype", "bf16"]).error(2),
+        run(&["lab", "start", "saxpy", "--dtype", "f16"]).error(2),
+        run(&["lab", "status", "--evidence", "/no/such/file"]).error(1),
+        run(&["lab", "status", "--evidence", "Cargo.toml"]).error(1),
+        run(&["lab", "report", "--evidence", &schema]).error(1),
+        run(&["lab", "report", "--evidence", &negative]).error(1),
+    ];
+    let missing = format!("{}/missing.cu", folder.path().display());
+    let kernel = file("mine.cu", "// lab: threads = 256\n// lab: per_block = 256\n");
+    let directives = file("bad.cu", "// lab: threads = 99999\n");
+    let messages = messages.into_iter().chain([
+        run(&["lab", "run", "saxpy"]).error(1),
+        run(&["lab", "run", "4"]).error(2),
+        run(&["lab", "run", "saxpy", "--only", "fast"]).error(2),
+        run(&["lab", "run"]).error(2),
+        run(&["lab", "check", "saxpy", &kernel]).error(1),
+        run(&["lab", "check", "saxpy", &kernel, "--silence", "0"]).error(2),
+        run(&["lab", "check", "saxpy", &missing]).error(1),
+        run(&["lab", "check", "saxpy", &missing, "--compile-only"]).error(1),
+        run(&["lab", "check", "saxpy", &directives, "--compile-only"]).error(1),
+        run(&["lab", "check", "profiling", &kernel]).error(2),
+        run(&["lab", "check", "saxpy", &kernel, "--arch", "sm_80"]).error(2),
+    ]);
+    let messages: Vec<String> = messages.collect();
+    let folder = folder.path().display().to_string();
+    insta::assert_snapshot!(messages.join("\n").replace(&folder, "FOLDER"));
+}
