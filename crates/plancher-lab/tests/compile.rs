@@ -1,5 +1,5 @@
-//! Every kernel file compiles for every architecture that it claims, spills no more than its version promises, and has the
-//! instructions that its version names. Skipped where there is no NVRTC, unless `PLANCHER_REQUIRE_NVRTC=1` (CI sets it,
+//! Every kernel file compiles for every architecture that it claims, and on Hopper, where the lab measures, it spills no more
+//! than its version promises and has the instructions that its version names. Skipped where there is no NVRTC, unless `PLANCHER_REQUIRE_NVRTC=1` (CI sets it,
 //! having installed one).
 
 use plancher_cuda::catalogue::{Disassembler, Instructions};
@@ -41,13 +41,14 @@ fn every_version_compiles_and_keeps_its_promises() {
                         continue;
                     }
                 };
+                problems.extend(compiled.cubin.warnings.iter().map(|warning| format!("{name}: {warning}")));
+                // What is promised is promised where it is measured.
+                if architecture != hopper {
+                    continue;
+                }
                 let resources = &compiled.resources;
                 if resources.spill_bytes > version.spill_budget {
                     problems.push(format!("{name} spills {} bytes", resources.spill_bytes));
-                }
-                problems.extend(compiled.cubin.warnings.iter().map(|warning| format!("{name}: {warning}")));
-                if architecture != hopper {
-                    continue;
                 }
                 if resources.blocks_per_multiprocessor == 0 {
                     problems.push(format!("{name} does not fit on a multiprocessor"));

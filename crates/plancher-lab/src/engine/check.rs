@@ -85,7 +85,8 @@ pub fn check(
     let name = file.strip_suffix(".cu").unwrap_or(&file).to_owned();
     let kernel = |dtype| KernelRequest { version: name.clone(), dtype, text: Some(text.clone()) };
     let kernels: Vec<KernelRequest> = dtypes(step, &file, &text)?.into_iter().map(kernel).collect();
-    let request = Request { step: step.id.to_owned(), kernels, quick: options.quick, ceilings: false };
+    let request =
+        Request { step: step.id.to_owned(), kernels, quick: options.quick, ceilings: false, launches_only: None };
     let answer = measure(&options.child, &request, options.silence, progress)?;
     let kernels = request.kernels.iter().zip(answer.kernels);
     let versions = kernels.map(|(kernel, measured)| record(kernel, &text, measured)).collect();

@@ -192,8 +192,8 @@ fn listen(
     };
     let early = matches!(&end, End::Early(text) if text.is_empty());
     let status = process.stop(matches!(end, End::Silence), silence);
-    let errors = process.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
     if early {
+        let errors = process.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         let last = errors.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
         return Ok(End::Early(format!("the process ended ({status}){last}")));
     }
@@ -267,4 +267,101 @@ fn tail(mut errors: ChildStderr) -> JoinHandle<String> {
         let _ = std::io::copy(&mut errors, &mut std::io::sink());
         String::from_utf8_lossy(&text).into_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Case;
+    use crate::{Dtype, Shape};
+
+    /// A measuring process that says these lines, and then does `end`.
+    fn says(lines: &[String], end: &str) -> ChildCommand {
+        let lines: Vec<String> = lines.iter().map(|line| format!("printf '%s\\n' '{}'\n", line.trim_end())).collect();
+        let script = format!("cat > /dev/null\necho 'running 1 test'\n{}{end}", lines.concat());
+        ChildCommand { program: "sh".into(), arguments: vec!["-c".into(), script], environment: Vec::new() }
+    }
+
+    fn request(count: usize) -> Request {
+        let kernel = |index| KernelRequest { version: format!("v{index}"), dtype: Dtype::F32, text: None };
+        Request {
+            step: "saxpy".into(),
+            kernels: (0..count).map(kernel).collect(),
+            quick: true,
+            ceilings: false,
+            launches_only: None,
+        }
+    }
+
+    fn begins(what: &str) -> String {
+        Message::Begins { kernel: 0, what: what.into() }.line()
+    }
+
+    fn case(failure: Option<Failure>) -> String {
+        let run = CaseRun {
+            case: Case::Tails,
+            shapes: vec![Shape::Vector(127)],
+            error: 0.5,
+            limit: 1.0,
+            failure,
+            not_taken: None,
+        };
+        Message::Case { kernel: 0, run }.line()
+    }
+
+    fn measured(command: &ChildCommand, count: usize) -> Result<Answer> {
+        measure(command, &request(count), Duration::from_millis(700), &mut |_| {})
+    }
+
+    #[test]
+    fn a_process_that_says_all_is_believed() {
+        let end = Message::End(Box::new(Machine { gpu: "a GPU".into(), ..Machine::default() })).line();
+        let answer = measured(&says(&[begins("tails"), case(None), end], ""), 1).expect("it answers");
+        assert_eq!(answer.machine.map(|machine| machine.gpu).as_deref(), Some("a GPU"));
+        assert_eq!((answer.kernels[0].cases.len(), &answer.kernels[0].ended), (1, &None));
+    }
+
+    #[test]
+    fn a_kernel_that_never_ends_is_a_hang_and_the_next_one_gets_a_process_of_its_own() {
+        let answer = measured(&says(&[begins("case `tails`, 127")], "sleep 60"), 2).expect("it answers");
+        for kernel in &answer.kernels {
+            let failure = kernel.ended.as_ref().expect("it hung");
+            assert_eq!(failure.kind, FailureKind::Hang);
+            assert_eq!(failure.text, "case `tails`, 127: it did not end within 0 s");
+        }
+    }
+
+    #[test]
+    fn a_process_that_dies_names_what_it_was_doing() {
+        let answer = measured(&says(&[begins("timing 8")], "echo 'out of luck' >&2; exit 7"), 1).expect("it answers");
+        let failure = answer.kernels[0].ended.as_ref().expect("it died");
+        assert_eq!(failure.kind, FailureKind::Crash);
+        assert_eq!(failure.text, "timing 8: the process ended (exit status: 7): out of luck");
+    }
+
+    #[test]
+    fn a_fault_that_was_reported_is_not_reported_twice() {
+        let fault = Failure {
+            kind: FailureKind::Fault,
+            shape: None,
+            element: None,
+            expected: None,
+            got: None,
+            text: "a fault".into(),
+        };
+        let answer = measured(&says(&[begins("tails"), case(Some(fault))], "exit 3"), 1).expect("it answers");
+        assert_eq!((answer.kernels[0].cases.len(), &answer.kernels[0].ended), (1, &None));
+    }
+
+    #[test]
+    fn a_machine_that_cannot_measure_is_an_error() {
+        let broken = Message::Broken { text: "there is no driver".into() }.line();
+        let error = measured(&says(&[broken], "exit 1"), 1).expect_err("nothing was measured").to_string();
+        assert_eq!(error, "the measuring process failed: there is no driver");
+        let error = measured(&says(&[], "exit 1"), 1).expect_err("nothing was measured").to_string();
+        assert!(error.contains("before the first kernel: the process ended"), "{error}");
+        let missing =
+            ChildCommand { program: "no such program".into(), arguments: Vec::new(), environment: Vec::new() };
+        assert!(measured(&missing, 1).expect_err("there is none").to_string().contains("cannot be started"));
+    }
 }

@@ -16,6 +16,9 @@ pub(super) struct Request {
     pub(super) quick: bool,
     /// Whether the step's ceilings of memory are measured by themselves too.
     pub(super) ceilings: bool,
+    /// Nothing is measured: each kernel is launched so many times at its main size, for a profiler to watch.
+    #[serde(default)]
+    pub(super) launches_only: Option<u32>,
 }
 
 /// One kernel for one type of numbers.

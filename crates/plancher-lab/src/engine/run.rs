@@ -76,7 +76,7 @@ fn request(step: &Step, options: &RunOptions) -> Request {
     let kernel = |id: &str, dtype: Dtype| KernelRequest { version: id.to_owned(), dtype, text: None };
     let versions = step.versions.iter().filter(|version| wanted(version.id));
     let kernels = versions.flat_map(|version| version.dtypes.iter().map(|&dtype| kernel(version.id, dtype))).collect();
-    Request { step: step.id.to_owned(), kernels, quick: options.quick, ceilings: true }
+    Request { step: step.id.to_owned(), kernels, quick: options.quick, ceilings: true, launches_only: None }
 }
 
 fn source<'a>(step: &Step, kernel: &'a KernelRequest) -> &'a str {

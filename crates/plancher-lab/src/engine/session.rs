@@ -7,7 +7,7 @@ use super::machine::describe;
 use super::protocol::{KernelRequest, Message, Request};
 use crate::catalogue::step;
 use crate::compile::{Compiled, Target, compile};
-use crate::harness::{Bench, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
+use crate::harness::{Bench, Candidate as _, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
 use crate::record::{Case, Failure, FailureKind};
 use crate::step::{Ceiling, InFlight, Point};
 use crate::{LabError, Operation, Result, Shape, Step};
@@ -66,7 +66,10 @@ pub(super) fn measure(request: &Request, say: &mut dyn FnMut(&Message)) -> Resul
         session.measure_ceilings(&points)?;
     }
     for (index, kernel) in request.kernels.iter().enumerate() {
-        session.kernel(index, kernel, &points)?;
+        match request.launches_only {
+            Some(times) => session.launch_only(index, kernel, &points, times)?,
+            None => session.kernel(index, kernel, &points)?,
+        }
         (session.say)(&Message::Done { kernel: index });
     }
     machine.state_after = describe(&device, &compiler, String::new()).state_before;
@@ -170,6 +173,31 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Launches a kernel so many times at its main size, for a profiler to watch.
+    fn launch_only(
+        &mut self,
+        index: usize,
+        kernel: &KernelRequest,
+        points: &[Point],
+        times: u32,
+    ) -> Result<(), Ending> {
+        let mut points = points.iter().filter(|point| point.dtype == kernel.dtype && !point.sweep);
+        let Some(point) = points.next() else { return Ok(()) };
+        self.begins(index, &format!("launching at {}", point.shape));
+        let compiled = self.compile(kernel)?;
+        let device = self.bench.device();
+        let mut candidate = KernelCandidate::load(device, &compiled.cubin, &compiled.directives, self.operation)?;
+        let problem = problem(self.operation, point);
+        let scratch = candidate.scratch(&problem)?;
+        let mut instances = self.bench.lay_out(&problem, scratch, &[], 0, 1)?;
+        self.bench.fill(&mut instances[0])?;
+        candidate.prepare(&instances[0].run)?;
+        for _ in 0..times {
+            candidate.launch(&instances[0].run)?;
+        }
+        Ok(device.synchronize_context()?)
     }
 
     /// Whether a kernel is right in all five cases. All are tried, so that one knows of each.

@@ -110,18 +110,18 @@ impl KernelCandidate {
         self.directives.blocks(shape, self.multiprocessors)
     }
 
-    /// Blocks of the launch that adds up `elements` numbers; `first` for the launch on the input. A fixed grid is for the
-    /// input: its sums are added up by one block.
-    fn blocks_of_pass(&self, elements: u64, first: bool) -> Result<u64> {
-        let is_fixed = matches!(self.directives.grid, Grid::PerMultiprocessor(_) | Grid::Blocks(_));
-        if is_fixed && !first {
-            return Ok(1);
-        }
+    /// Blocks of a launch that adds up `elements` numbers. Of a fixed grid no more than there is work for, an element a
+    /// thread.
+    fn blocks_of_pass(&self, elements: u64) -> Result<u64> {
         let [blocks, ..] = self.blocks(Shape::Vector(elements))?;
-        if !first && u64::from(blocks) >= elements {
-            return Err(LabError::Unsupported(format!("{elements} sums would become {blocks} sums, without end")));
+        let blocks = u64::from(blocks);
+        let is_fixed = matches!(self.directives.grid, Grid::PerMultiprocessor(_) | Grid::Blocks(_));
+        let useful = elements.div_ceil(self.directives.threads_of_block().into()).max(1);
+        let blocks = if is_fixed { blocks.min(useful) } else { blocks };
+        if blocks > 1 && blocks >= elements {
+            return Err(LabError::Unsupported(format!("{elements} numbers would become {blocks} sums, without end")));
         }
-        Ok(blocks.into())
+        Ok(blocks)
     }
 
     /// Launches until one sum is left, which goes to the output.
@@ -129,7 +129,7 @@ impl KernelCandidate {
         let (input, output) = (run.pointers[0], run.pointers[1]);
         let (mut from, mut left, mut pass) = (input, elements, 0);
         loop {
-            let blocks = self.blocks_of_pass(left, pass == 0)?;
+            let blocks = self.blocks_of_pass(left)?;
             let to = if blocks == 1 { output } else { run.scratch[pass % 2] };
             self.start([blocks as u32, 1, 1], &Arguments::new().value(from).value(to).value(left))?;
             if blocks == 1 {
@@ -178,7 +178,7 @@ impl KernelCandidate {
 impl Candidate for KernelCandidate {
     fn scratch(&self, problem: &Problem) -> Result<u64> {
         match problem.operation {
-            Operation::Reduction => self.blocks_of_pass(problem.shape.elements(), true),
+            Operation::Reduction => self.blocks_of_pass(problem.shape.elements()),
             _ => Ok(0),
         }
     }

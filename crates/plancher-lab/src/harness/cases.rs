@@ -5,7 +5,7 @@ use super::bench::Bench;
 use super::candidate::Candidate;
 use super::problem::Problem;
 use crate::record::{Case, CaseRun, Failure, FailureKind};
-use crate::{Dtype, Operation, Result, Shape};
+use crate::{Dtype, LabError, Operation, Result, Shape};
 
 /// What a version declares of itself, as far as the cases go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -143,7 +143,10 @@ impl Bench {
             Ok(scratch) => scratch,
             Err(refusal) => return Ok(Some(super::bench::failure_of(&refusal, problem))),
         };
-        let mut instances = self.lay_out(problem, scratch, trial.shifts, trial.extreme, 1)?;
+        let mut instances = match self.lay_out(problem, scratch, trial.shifts, trial.extreme, 1) {
+            Err(refusal @ LabError::Unsupported(_)) => return Ok(Some(super::bench::failure_of(&refusal, problem))),
+            instances => instances?,
+        };
         let instance = &mut instances[0];
         for _ in 0..trial.times {
             let judgement = self.try_once(candidate, instance)?;

@@ -3,30 +3,32 @@
 
 use std::collections::HashMap;
 
-use plancher_cuda::ceilings::{Bench as MemoryBench, Effort, Grid, Traffic};
 use plancher_cuda::{
     Compiler, Device, DeviceBuffer, Element, Event, Matmul, MatmulChoice, Output, Product, ProductF32,
 };
 
 use super::candidate::Run;
 use super::launch::{multiply, multiply_f32};
+use super::traffic::{Memory, Way};
 use crate::record::CeilingRun;
 use crate::step::Ceiling;
 use crate::{Dtype, LabError, Operation, Result, Shape};
 
 /// Tries of each way of moving bytes before the fastest is chosen; the first warms up.
 const TRIES: usize = 3;
+/// Samples of a ceiling that is measured by itself.
+const SAMPLES: usize = 9;
 
 /// Measures ceilings.
 #[derive(Debug)]
 pub struct Ceilings {
     device: Device,
-    memory: MemoryBench,
+    memory: Memory,
     matmul: Option<Matmul>,
     /// Where the vendor's products go.
     product: DeviceBuffer<u8>,
     /// The fastest way for so many bytes, with its name.
-    chosen: HashMap<(Ceiling, u64), (Traffic, Grid)>,
+    chosen: HashMap<(Ceiling, u64), Way>,
 }
 
 impl Ceilings {
@@ -38,7 +40,7 @@ impl Ceilings {
         let product_bytes = usize::try_from(product_bytes).unwrap_or(usize::MAX);
         Ok(Self {
             device: device.clone(),
-            memory: MemoryBench::new(device, compiler, bytes.max(1 << 20).next_multiple_of(48))?,
+            memory: Memory::new(device, compiler, bytes)?,
             matmul: Matmul::new(device, compiler, MatmulChoice::CublasLt).ok(),
             product: DeviceBuffer::uninitialized(device, product_bytes)?,
             chosen: HashMap::new(),
@@ -67,14 +69,8 @@ impl Ceilings {
         if ceiling == Ceiling::Cublas {
             return self.library();
         }
-        let bytes = self.size(bytes);
-        let way = self.chosen.get(&(ceiling, bytes));
-        way.map(|(traffic, grid)| format!("{traffic}, {grid:?} grid")).unwrap_or_default()
-    }
-
-    /// The traffic's size, in whole 16-byte pieces of up to three arrays.
-    fn size(&self, bytes: u64) -> u64 {
-        bytes.next_multiple_of(48).min(self.memory.bytes())
+        let way = self.chosen.get(&(ceiling, self.memory.size(bytes)));
+        way.map(|way| self.memory.name(way)).unwrap_or_default()
     }
 
     /// Chooses the fastest way of moving so many bytes, the first time; `before` is done before each try.
@@ -82,20 +78,20 @@ impl Ceilings {
     /// # Errors
     /// If the device fails.
     pub fn choose(&mut self, ceiling: Ceiling, bytes: u64, before: &dyn Fn() -> Result<()>) -> Result<()> {
-        let bytes = self.size(bytes);
+        let bytes = self.memory.size(bytes);
         if ceiling == Ceiling::Cublas || self.chosen.contains_key(&(ceiling, bytes)) {
             return Ok(());
         }
-        let mut best: Option<(f64, (Traffic, Grid))> = None;
-        for way in ways(ceiling, self.device.architecture().has_bulk_copies()) {
+        let mut best: Option<(f64, Way)> = None;
+        for way in self.memory.ways(ceiling) {
             let mut milliseconds = f64::INFINITY;
             for _ in 0..TRIES {
                 before()?;
                 let start = Event::record(&self.device)?;
-                self.memory.pass(way.0, bytes, way.1)?;
+                self.memory.pass(&way, bytes)?;
                 milliseconds = milliseconds.min(Event::record(&self.device)?.milliseconds_since(&start)?);
             }
-            if best.is_none_or(|(fastest, _)| milliseconds < fastest) {
+            if best.as_ref().is_none_or(|(fastest, _)| milliseconds < *fastest) {
                 best = Some((milliseconds, way));
             }
         }
@@ -112,18 +108,17 @@ impl Ceilings {
         if ceiling == Ceiling::Cublas {
             return self.multiply(run);
         }
-        let bytes = self.size(bytes);
-        let way = self.chosen.get(&(ceiling, bytes)).copied();
-        let (traffic, grid) = way.ok_or_else(|| LabError::Unsupported(format!("the {ceiling} was not prepared")))?;
-        Ok(self.memory.pass(traffic, bytes, grid)?)
+        let bytes = self.memory.size(bytes);
+        let way = self.chosen.get(&(ceiling, bytes));
+        let way = way.ok_or_else(|| LabError::Unsupported(format!("the {ceiling} was not prepared")))?;
+        self.memory.pass(way, bytes)
     }
 
     /// The bytes that [`Self::launch`] moves for `bytes`.
     #[must_use]
     pub fn bytes_moved(&self, ceiling: Ceiling, bytes: u64) -> u64 {
-        let bytes = self.size(bytes);
-        let traffic = self.chosen.get(&(ceiling, bytes)).map(|(traffic, _)| *traffic);
-        bytes * traffic.map_or(1, |traffic| u64::from(MemoryBench::rounds(traffic)))
+        let bytes = self.memory.size(bytes);
+        bytes * self.chosen.get(&(ceiling, bytes)).map_or(1, Memory::rounds)
     }
 
     fn multiply(&mut self, run: &Run) -> Result<()> {
@@ -156,14 +151,14 @@ impl Ceilings {
     /// If the device fails.
     pub fn measure(&mut self, ceiling: Ceiling, bytes: u64, before: &dyn Fn() -> Result<()>) -> Result<CeilingRun> {
         self.choose(ceiling, bytes, before)?;
-        let size = self.size(bytes);
+        let size = self.memory.size(bytes);
         let moved = self.bytes_moved(ceiling, bytes);
-        let (traffic, grid) = self.chosen[&(ceiling, size)];
+        let way = self.chosen[&(ceiling, size)].clone();
         let mut samples = Vec::new();
-        for _ in 0..Effort::FULL.samples {
+        for _ in 0..SAMPLES {
             before()?;
             let start = Event::record(&self.device)?;
-            self.memory.pass(traffic, size, grid)?;
+            self.memory.pass(&way, size)?;
             let milliseconds = Event::record(&self.device)?.milliseconds_since(&start)?;
             samples.push(moved as f64 / milliseconds / 1e6);
         }
@@ -176,19 +171,4 @@ impl Ceilings {
             samples,
         })
     }
-}
-
-/// The ways of making a kind of traffic.
-fn ways(ceiling: Ceiling, bulk: bool) -> Vec<(Traffic, Grid)> {
-    let kinds: &[Traffic] = match ceiling {
-        Ceiling::Copy => &[Traffic::Copy, Traffic::DriverCopy],
-        Ceiling::Read => &[Traffic::Read, Traffic::BulkRead],
-        Ceiling::Write => &[Traffic::Write],
-        Ceiling::Triad => &[Traffic::Triad],
-        Ceiling::L2 => &[Traffic::L2Read, Traffic::L2BulkRead],
-        Ceiling::DataSheet | Ceiling::Cublas => &[],
-    };
-    let is_bulk = |traffic| matches!(traffic, Traffic::BulkRead | Traffic::L2BulkRead);
-    let kinds = kinds.iter().filter(|&&traffic| bulk || !is_bulk(traffic));
-    kinds.flat_map(|&traffic| Grid::choices(traffic).iter().map(move |&grid| (traffic, grid))).collect()
 }

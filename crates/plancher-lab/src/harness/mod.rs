@@ -12,6 +12,7 @@ mod memory;
 mod problem;
 mod timing;
 mod tools;
+mod traffic;
 
 pub use bench::{Bench, Instance, Judgement};
 pub use candidate::{Candidate, KernelCandidate, Run};

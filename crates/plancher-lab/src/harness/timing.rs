@@ -118,7 +118,10 @@ impl Bench {
             Err(refusal) => return Ok(Some(failure_of(&refusal, problem))),
         };
         let count = instances(problem, self.device().properties().l2) as usize;
-        let mut instances = self.lay_out(problem, scratch, &[], 0, count)?;
+        let mut instances = match self.lay_out(problem, scratch, &[], 0, count) {
+            Err(refusal @ LabError::Unsupported(_)) => return Ok(Some(failure_of(&refusal, problem))),
+            instances => instances?,
+        };
         for instance in &mut instances {
             self.fill(instance)?;
             if let Err(error) = candidate.prepare(&instance.run) {

@@ -148,6 +148,12 @@ impl Bench {
         self.memory.len() as u64
     }
 
+    /// Where the memory begins on the device.
+    #[must_use]
+    pub fn pointer(&self) -> u64 {
+        self.memory.pointer()
+    }
+
     /// Puts one pass over the first `working_set` bytes, a multiple of 16, on the stream (for what lies in the
     /// second-level cache, [`rounds`](Self::rounds) of them). Bytes read and bytes written together are `working_set`.
     ///
