@@ -4,4 +4,5 @@
 mod cheats;
 mod common;
 mod learners;
+mod small;
 mod versions;
