@@ -2,6 +2,7 @@
 //! raw samples, and keeps README's tables equal to the result. No figure is ever typed by hand.
 
 mod figure;
+mod lab;
 mod readme;
 mod record;
 
@@ -27,17 +28,22 @@ pub(crate) enum Mode {
 pub(crate) fn run(root: &Path, mode: Mode) -> Result<()> {
     let mut figures = Vec::new();
     let mut rejected = 0;
-    for record in read_all(&root.join("evidence"))? {
-        match Figure::compute(&record, root) {
+    let Evidence { records, runs } = read_all(&root.join("evidence"))?;
+    let of_runs = runs.iter().flat_map(lab::Run::records);
+    for (name, record) in records.into_iter().map(|record| (record.name.clone(), Ok(record))).chain(of_runs) {
+        match record.and_then(|record| Figure::compute(&record, root)) {
             Ok(figure) => {
                 println!("{figure}");
                 figures.push(figure);
             }
             Err(error) => {
                 rejected += 1;
-                println!("{} rejected: {error:#}", record.name);
+                println!("{name} rejected: {error:#}");
             }
         }
+    }
+    for verdict in runs.iter().flat_map(lab::Run::verdicts) {
+        println!("{verdict}");
     }
     let path = root.join("README.md");
     let text = std::fs::read_to_string(&path).context("`README.md`")?;
@@ -55,15 +61,25 @@ pub(crate) fn run(root: &Path, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// Every record under `directory`, ordered by name; a file holds one record or an array of them.
-fn read_all(directory: &Path) -> Result<Vec<Record>> {
-    let mut records = Vec::new();
+/// What lies under `evidence/`.
+struct Evidence {
+    /// Ordered by name.
+    records: Vec<Record>,
+    /// Runs of the lab.
+    runs: Vec<lab::Run>,
+}
+
+/// Everything under `directory`; a file holds one record, an array of them, or a run of the lab.
+fn read_all(directory: &Path) -> Result<Evidence> {
+    let (mut records, mut runs) = (Vec::new(), Vec::new());
     let mut folders = vec![directory.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).with_context(|| format!("`{}`", folder.display()))? {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
+            } else if lab::is_run(&path) {
+                runs.push(lab::Run::read(&path)?);
             } else if path.extension().is_some_and(|e| e == "json") {
                 let text = std::fs::read_to_string(&path)?;
                 let parsed: Vec<Record> = if text.trim_start().starts_with('[') {
@@ -80,5 +96,5 @@ fn read_all(directory: &Path) -> Result<Vec<Record>> {
     if let Some(pair) = records.windows(2).find(|pair| pair[0].name == pair[1].name) {
         bail!("two records are named `{}`", pair[0].name);
     }
-    Ok(records)
+    Ok(Evidence { records, runs })
 }
