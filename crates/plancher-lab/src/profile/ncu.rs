@@ -172,8 +172,8 @@ fn one_line(error: &csv::Error) -> String {
     error.to_string().replace('\n', " ")
 }
 
-/// The launches of one version's kernel as one profile: times and bytes add up (a reduction is launched again on its own
-/// sums), the rest is that of the longest launch.
+/// One run of a version's kernel as a profile: its longest launch, and for times and bytes the short ones that follow it (a
+/// reduction is launched again on its own sums).
 ///
 /// # Errors
 /// If no launch is of `kernel`, or the longest has no time.
@@ -187,17 +187,17 @@ pub fn summarize(
     let wrong = |problem: String| LabError::File { path: file.to_owned(), problem };
     let ours: Vec<&Launch> = launches.iter().filter(|launch| launch.kernel == kernel).collect();
     let time = |launch: &Launch| launch.scaled(TIME).unwrap_or(0.0);
-    let longest = ours
-        .iter()
-        .copied()
-        .max_by(|a, b| time(a).total_cmp(&time(b)))
+    let place = (0..ours.len())
+        .max_by(|&a, &b| time(ours[a]).total_cmp(&time(ours[b])))
         .ok_or_else(|| wrong(format!("no launch in it is of the kernel `{kernel}`")))?;
-    let seconds: f64 = ours.iter().map(|launch| time(launch)).sum();
-    if seconds <= 0.0 {
+    let longest = ours[place];
+    if time(longest) <= 0.0 {
         return Err(wrong(format!("its launches of `{kernel}` have no `{TIME}`")));
     }
+    let follows = ours[place + 1..].iter().copied().take_while(|launch| 2.0 * time(launch) < time(longest));
+    let chain: Vec<&Launch> = std::iter::once(longest).chain(follows).collect();
     let total = |name: &str| {
-        let all: Option<Vec<f64>> = ours.iter().map(|launch| launch.scaled(name)).collect();
+        let all: Option<Vec<f64>> = chain.iter().map(|launch| launch.scaled(name)).collect();
         all.map(|values| values.iter().sum())
     };
     let conflicts = longest.sum(&METRICS[3..5]).zip(longest.sum(&METRICS[5..7]));
@@ -206,7 +206,7 @@ pub fn summarize(
         version: version.to_owned(),
         dtype,
         shape,
-        duration_us: 1e6 * seconds,
+        duration_us: 1e6 * chain.iter().map(|launch| time(launch)).sum::<f64>(),
         dram_bytes_read: total(READ),
         dram_bytes_written: total(WRITTEN),
         sol: speed_of_light(longest),
@@ -282,6 +282,22 @@ mod tests {
         assert_eq!((profile.bank_conflicts, profile.sectors_per_request), (Some(0.0), Some(16.0)));
         assert!((profile.stalls["long_scoreboard"] - 0.9).abs() < 1e-9, "{:?}", profile.stalls);
         assert!(!profile.stalls.contains_key("selected"));
+    }
+
+    #[test]
+    fn of_several_launches_the_longest_counts_with_the_short_ones_behind_it() {
+        let launch = |microseconds: f64| Launch {
+            kernel: "reduce".to_owned(),
+            metrics: [(TIME.to_owned(), Metric { value: microseconds, unit: "us".to_owned() })].into(),
+        };
+        let duration = |times: &[f64]| {
+            let launches: Vec<Launch> = times.iter().map(|&time| launch(time)).collect();
+            let profile = summarize("x.csv", &launches, "reduce", ("v", Dtype::F32, None), "ncu").expect("a profile");
+            profile.duration_us.round() as u32
+        };
+        assert_eq!(duration(&[1000.0, 8.0, 2.0]), 1010);
+        assert_eq!(duration(&[998.0, 8.0, 2.0, 1000.0, 8.0, 3.0, 999.0, 8.0, 2.0]), 1011);
+        assert_eq!(duration(&[7.0, 7.1, 7.2]), 7);
     }
 
     #[test]

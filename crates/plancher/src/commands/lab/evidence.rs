@@ -50,7 +50,8 @@ impl EvidenceOption {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Recorded> {
+/// The run in a file.
+pub(super) fn read(path: &Path) -> anyhow::Result<Recorded> {
     let name = format!("`{}`", path.display());
     let run = parse(&name, &read_text(path).map_err(anyhow::Error::msg)?)?;
     Ok(Recorded { run, from: path.display().to_string() })

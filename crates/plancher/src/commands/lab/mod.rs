@@ -7,6 +7,7 @@ mod evidence;
 mod explain;
 mod judgement;
 mod list;
+mod profile;
 mod report;
 mod run;
 mod skeleton;
@@ -36,6 +37,7 @@ enum Command {
     Explain(explain::Arguments),
     Report(report::Arguments),
     Status(status::Arguments),
+    Profile(profile::Arguments),
     /// The measuring process
     #[command(name = child::NAME, hide = true)]
     Child,
@@ -51,6 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Explain(arguments) => explain::run(arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Status(arguments) => status::run(arguments),
+        Command::Profile(arguments) => profile::run(arguments),
         Command::Child => child::run(),
     }
 }
@@ -66,6 +69,30 @@ fn operation(step: &Step) -> anyhow::Result<Operation> {
     step.operation.ok_or_else(|| {
         usage(format!("step {number} (`{id}`) has no kernels of its own: `lab explain {id}` says what it asks"))
     })
+}
+
+/// Refuses names of versions that none of the steps has.
+fn require_known(steps: &[&'static Step], only: &[String]) -> anyhow::Result<()> {
+    let unknown = only.iter().find(|id| steps.iter().all(|step| step.version(id).is_err()));
+    let Some(id) = unknown else { return Ok(()) };
+    let known = steps.iter().flat_map(|step| step.versions).map(|version| version.id).collect::<Vec<_>>().join(", ");
+    Err(usage(format!("`--only`: there is no version `{id}`: there are {known}")))
+}
+
+/// The steps called so, in the plan's order.
+fn steps(names: &[String]) -> anyhow::Result<Vec<&'static Step>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(catalogue::STEPS.iter().copied().filter(|step| step.operation.is_some()).collect());
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let step = step(name).map_err(|error| usage(error.to_string()))?;
+        operation(step)?;
+        chosen.push(step);
+    }
+    chosen.sort_by_key(|step| step.number);
+    chosen.dedup_by_key(|step| step.number);
+    Ok(chosen)
 }
 
 /// How measuring is watched.

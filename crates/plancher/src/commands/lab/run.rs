@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use plancher_lab::catalogue::STEPS;
+use plancher_lab::catalogue;
 use plancher_lab::engine::{RunOptions, run_steps};
 use plancher_lab::record::LabRun;
 use plancher_lab::verdict::{counts, rightness};
-use plancher_lab::{Step, catalogue};
 
-use super::{child, operation, report, step, table};
-use crate::failure::usage;
+use super::{child, report, require_known, steps, table};
 use crate::output;
 use crate::progress::Progress;
 
@@ -50,13 +48,7 @@ pub(super) struct Arguments {
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let steps = steps(&arguments.steps)?;
-    for id in &arguments.only {
-        if steps.iter().all(|step| step.version(id).is_err()) {
-            let known =
-                steps.iter().flat_map(|step| step.versions).map(|version| version.id).collect::<Vec<_>>().join(", ");
-            return Err(usage(format!("`--only`: there is no version `{id}`: there are {known}")));
-        }
-    }
+    require_known(&steps, &arguments.only)?;
     child::require_gpu()?;
     let (commit, dirty) = match &arguments.commit {
         Some(commit) => (commit.clone(), false),
@@ -89,22 +81,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     output::note(&format!("{}; {:.0} s", table::heading(&run), run.seconds));
     judge(&run)
-}
-
-/// The steps called so, in the plan's order.
-fn steps(names: &[String]) -> anyhow::Result<Vec<&'static Step>> {
-    if names.iter().any(|name| name == "all") {
-        return Ok(STEPS.iter().copied().filter(|step| step.operation.is_some()).collect());
-    }
-    let mut chosen = Vec::new();
-    for name in names {
-        let step = step(name).map_err(|error| usage(error.to_string()))?;
-        operation(step)?;
-        chosen.push(step);
-    }
-    chosen.sort_by_key(|step| step.number);
-    chosen.dedup_by_key(|step| step.number);
-    Ok(chosen)
 }
 
 fn show(run: &LabRun) -> anyhow::Result<()> {

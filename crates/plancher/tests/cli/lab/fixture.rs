@@ -5,7 +5,7 @@ use plancher_lab::catalogue::STEPS;
 use plancher_lab::record::{
     Case, CaseRun, CeilingRun, LabRun, Label, Machine, Peaks, PointRun, Resources, SCHEMA, StepRun, VersionRun,
 };
-use plancher_lab::step::{Ceiling, OccupancyLimiter, Point};
+use plancher_lab::step::{Ceiling, Point};
 use plancher_lab::{Dtype, Operation, Step, Version};
 
 /// A run of all steps on something like an H200.
@@ -86,7 +86,7 @@ fn of_version(step: &'static Step, version: &'static Version, dtype: Dtype, oper
             shared_bytes: 0,
             threads: 256,
             blocks_per_multiprocessor: 8,
-            limiter: OccupancyLimiter::Threads,
+            limiter: version.prediction.occupancy_limiter,
         }),
         not_run: None,
         cases: Case::ALL.map(case).into(),

@@ -134,6 +134,58 @@ fn the_report_is_one_page_that_loads_nothing() {
     assert!(!page.contains("NaN") && !page.contains("inf\""), "a number is missing");
 }
 
+/// A table as Nsight Compute prints it, of SAXPY with 16-byte vectors.
+const TABLE: &str = "crates/plancher-lab/tests/data/ncu-saxpy.csv";
+
+#[test]
+fn an_explanation_is_held_against_a_profilers_table() {
+    let evidence = Evidence::of(&fixture::run());
+    let profile = |version: &str| {
+        run(&["lab", "profile", "saxpy", "--only", version, "--report", TABLE, "--into", evidence.path()])
+    };
+    let text = profile("vectors").ok();
+    for part in
+        ["saxpy/vectors f32", "memory at 92 %", "3221.2 MB counted", "3207.5 MB, -0.4 %", "long_scoreboard, 90 %"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("DOES NOT HOLD"));
+    // The version that loads one element a thread has 4 sectors a request, not 16.
+    let wrong = profile("scalar");
+    assert_eq!(wrong.status, 1);
+    assert!(wrong.stdout.contains("DOES NOT HOLD"), "{}", wrong.stdout);
+    assert!(
+        wrong.stderr.ends_with("plancher: 1 of 1 explanations do not hold: saxpy/scalar f32\n"),
+        "{}",
+        wrong.stderr
+    );
+    // Both are in the record now, and its verdict on step 4 goes by them.
+    let status = run(&["lab", "status", "--json", "--evidence", evidence.path()]).json();
+    assert_eq!(status[3]["plan_status"], "missed");
+    let measured = status[3]["measured"].as_str().expect("text");
+    assert!(measured.contains("(2 profiled, the others counted)"), "{measured}");
+}
+
+#[test]
+fn without_a_profiler_a_record_says_what_it_can() {
+    let evidence = Evidence::of(&fixture::run());
+    let rows = run(&[
+        "lab",
+        "profile",
+        "reduction",
+        "--only",
+        "two_level",
+        "--counted",
+        "--json",
+        "--evidence",
+        evidence.path(),
+    ]);
+    let value = rows.json();
+    assert_eq!((&value[0]["profile"]["source"], &value[0]["holds"]), (&"counted".into(), &true.into()));
+    let limiter = &value[0]["checks"][0];
+    assert_eq!((&limiter["what"], &limiter["holds"]), (&"limiter".into(), &true.into()));
+}
+
 #[test]
 fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
     if !crate::kernels::has_nvrtc() {
@@ -200,6 +252,14 @@ fn what_is_wrong_is_one_line_with_its_status() {
         run(&["lab", "run", "4"]).error(2),
         run(&["lab", "run", "saxpy", "--only", "fast"]).error(2),
         run(&["lab", "run"]).error(2),
+        run(&["lab", "profile", "saxpy", "--only", "vectors", "--report", "Cargo.toml"]).error(1),
+        run(&["lab", "profile", "saxpy", "--report", TABLE]).error(2),
+        run(&["lab", "profile", "saxpy", "--only", "vectors,scalar", "--report", TABLE]).error(2),
+        run(&["lab", "profile", "saxpy", "--only", "vectors", "--report", TABLE, "--dtype", "bf16"]).error(2),
+        run(&["lab", "profile", "reduction", "--only", "two_level", "--report", TABLE]).error(1),
+        run(&["lab", "profile", "saxpy", "--ncu", "/no/such/ncu"]).error(1),
+        run(&["lab", "profile", "saxpy", "--into", "/no/such/run"]).error(1),
+        run(&["lab", "profile", "4"]).error(2),
         run(&["lab", "check", "saxpy", &kernel]).error(1),
         run(&["lab", "check", "saxpy", &kernel, "--silence", "0"]).error(2),
         run(&["lab", "check", "saxpy", &missing]).error(1),

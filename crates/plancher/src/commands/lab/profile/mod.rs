@@ -1,0 +1,229 @@
+//! `lab profile`: explanations held against what Nsight Compute sees, or against counted bytes and times where there is none.
+
+mod ncu;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plancher_lab::profile::{counted, explanation};
+use plancher_lab::record::{LabRun, ProfileRun, StepRun};
+use plancher_lab::verdict::{Explained, explanations};
+use plancher_lab::{Dtype, Step, Version};
+
+use super::evidence::{self, EvidenceOption, Recorded};
+use super::{child, require_known, steps, text};
+use crate::failure::usage;
+use crate::file::read_text;
+use crate::progress::Progress;
+use crate::{output, table};
+
+/// Profile a step, or `all`: check each version's explanation with Nsight Compute, or by counting where there is none
+///
+/// With `ncu` installed, every version is launched below it (clocks are left as they are). Without it, bytes and times of
+/// the recorded run say what they can. Ends with status 1 when an explanation does not hold.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Steps, by name or number, or `all`
+    #[arg(value_name = "STEP", required = true)]
+    steps: Vec<String>,
+    /// Only these versions
+    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Read this table of `ncu --csv --page raw` instead of profiling; it is about one version, named with `--only`
+    #[arg(long, value_name = "FILE", requires = "only", conflicts_with_all = ["ncu", "counted"])]
+    report: Option<PathBuf>,
+    /// The numbers that the table is about [default: the version's first]
+    #[arg(long, value_name = "TYPE", value_parser = text::dtype, requires = "report")]
+    dtype: Option<Dtype>,
+    /// Where Nsight Compute's command line is [default: `ncu` in PATH, or in CUDA's folders]
+    #[arg(long, value_name = "PROGRAM")]
+    ncu: Option<PathBuf>,
+    /// Count only, even if Nsight Compute is installed
+    #[arg(long, conflicts_with = "ncu")]
+    counted: bool,
+    /// Put the profiles into this recorded run, in place of those that it has of the same versions
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    measuring: super::Measuring,
+    #[command(flatten)]
+    evidence: EvidenceOption,
+}
+
+/// A version in one type of numbers.
+struct Subject {
+    step: &'static Step,
+    version: &'static Version,
+    dtype: Dtype,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let steps = steps(&arguments.steps)?;
+    require_known(&steps, &arguments.only)?;
+    let subjects = subjects(&steps, &arguments.only);
+    // What cannot be written to is said before anything is profiled.
+    let into = arguments.into.as_deref().map(evidence::read).transpose()?;
+    let profiles = match &arguments.report {
+        Some(file) => vec![read_report(arguments, file, &subjects)?],
+        None => match ncu::find(arguments.ncu.as_deref()).filter(|_| !arguments.counted) {
+            Some(program) => profiled(arguments, &program, &subjects)?,
+            None if arguments.ncu.is_some() => {
+                anyhow::bail!(
+                    "`--ncu`: there is no program `{}`",
+                    arguments.ncu.as_deref().unwrap_or(&program_name()).display()
+                )
+            }
+            None => from_record(arguments, &subjects)?,
+        },
+    };
+    if let (Some(path), Some(recorded)) = (&arguments.into, into) {
+        let text = serde_json::to_string(&put(recorded.run, &profiles))? + "\n";
+        std::fs::write(path, text).map_err(|error| anyhow::anyhow!("cannot write `{}`: {error}", path.display()))?;
+        output::note(&format!("put {} profiles into `{}`", profiles.len(), path.display()));
+    }
+    let explained: Vec<Explained> = profiles.into_iter().map(|(subject, profile)| explain(&subject, profile)).collect();
+    if arguments.json {
+        let rows = explained.iter().map(|one| {
+            serde_json::json!({
+                "step": one.step, "version": one.version, "dtype": one.dtype, "holds": one.explanation.holds(),
+                "checks": one.explanation.checks, "profile": one.profile,
+            })
+        });
+        output::json(&rows.collect::<Vec<_>>())?;
+    } else {
+        output::text(&report(&explained))?;
+    }
+    judge(&explained)
+}
+
+fn program_name() -> PathBuf {
+    "ncu".into()
+}
+
+fn subjects(steps: &[&'static Step], only: &[String]) -> Vec<Subject> {
+    let of_step = |step: &&'static Step| {
+        let step: &'static Step = step;
+        let wanted = step.versions.iter().filter(|version| only.is_empty() || only.iter().any(|id| id == version.id));
+        wanted.flat_map(move |version| version.dtypes.iter().map(move |&dtype| Subject { step, version, dtype }))
+    };
+    steps.iter().flat_map(of_step).collect()
+}
+
+fn read_report(
+    arguments: &Arguments,
+    file: &std::path::Path,
+    subjects: &[Subject],
+) -> anyhow::Result<(Subject, ProfileRun)> {
+    let [first, rest @ ..] = subjects else {
+        return Err(usage("`--report` is about one version: name it with `--only`"));
+    };
+    if rest.iter().any(|other| other.version.id != first.version.id || other.step.id != first.step.id) {
+        return Err(usage("`--report` is about one version of one step: name one with `--only`"));
+    }
+    let dtype = arguments.dtype.unwrap_or(first.dtype);
+    if !first.version.dtypes.contains(&dtype) {
+        return Err(usage(format!("`--dtype` is {dtype}, but `{}` has no kernels in it", first.version.id)));
+    }
+    let subject = Subject { dtype, ..*first };
+    let text = read_text(file).map_err(anyhow::Error::msg)?;
+    let profile = ncu::profile(&file.display().to_string(), &text, &subject, "ncu")?;
+    Ok((subject, profile))
+}
+
+fn profiled(
+    arguments: &Arguments,
+    program: &std::path::Path,
+    subjects: &[Subject],
+) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
+    child::require_gpu()?;
+    let source = ncu::version(program);
+    let mut progress = Progress::words();
+    let mut profiles = Vec::new();
+    for subject in subjects {
+        let Subject { step, version, dtype } = *subject;
+        let silence = std::time::Duration::from_secs(arguments.measuring.silence);
+        let text = ncu::run(program, subject, silence, &mut |line| progress.say(line))?;
+        let profile = ncu::profile("ncu's table", &text, subject, &source)?;
+        profiles.push((Subject { step, version, dtype }, profile));
+    }
+    Ok(profiles)
+}
+
+/// What the recorded run has: profiles, or times from which they can be counted.
+fn from_record(arguments: &Arguments, subjects: &[Subject]) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
+    let recorded: Option<Recorded> = arguments.evidence.load()?;
+    let Some(recorded) = recorded else {
+        anyhow::bail!(
+            "Nsight Compute (`ncu`) was not found, and there is no recorded run to count from: name one with `--evidence FILE`"
+        );
+    };
+    let all = explanations(&recorded.run);
+    let of_subject = |subject: &Subject| {
+        let Subject { step, version, dtype } = *subject;
+        let found = all.iter().find(|one| (one.step, one.version, one.dtype) == (step.id, version.id, dtype))?;
+        let profile = if arguments.counted { recount(&recorded.run, subject)? } else { found.profile.clone() };
+        Some((Subject { step, version, dtype }, profile))
+    };
+    let profiles: Vec<(Subject, ProfileRun)> = subjects.iter().filter_map(of_subject).collect();
+    if profiles.is_empty() {
+        anyhow::bail!("{}: none of these versions was measured", recorded.from);
+    }
+    output::note(&format!("without a profiler, from {}", recorded.from));
+    Ok(profiles)
+}
+
+fn recount(run: &LabRun, subject: &Subject) -> Option<ProfileRun> {
+    let of_step = evidence::step(run, subject.step.id)?;
+    let of = |version: &&plancher_lab::record::VersionRun| {
+        version.version == subject.version.id && version.dtype == subject.dtype
+    };
+    let version = of_step.versions.iter().find(of)?;
+    counted(&run.machine, version, version.points.iter().find(|point| !point.sweep)?)
+}
+
+fn explain(subject: &Subject, profile: ProfileRun) -> Explained {
+    let work = subject.step.operation.zip(profile.shape);
+    let explanation = explanation(&subject.version.prediction, &profile, work);
+    Explained { step: subject.step.id, version: subject.version.id, dtype: subject.dtype, profile, explanation }
+}
+
+/// The run with these profiles in place of those of the same versions.
+fn put(mut run: LabRun, profiles: &[(Subject, ProfileRun)]) -> LabRun {
+    for (subject, profile) in profiles {
+        let Some(of_step) = run.steps.iter_mut().find(|of| of.step == subject.step.id) else { continue };
+        let StepRun { profile: known, .. } = of_step;
+        known.retain(|other| (&other.version, other.dtype) != (&profile.version, profile.dtype));
+        known.push(profile.clone());
+    }
+    run
+}
+
+/// A line for every part of every explanation.
+fn report(explained: &[Explained]) -> String {
+    let rows = explained.iter().flat_map(|one| {
+        one.explanation.checks.iter().enumerate().map(|(index, check)| {
+            let name = if index == 0 { format!("{}/{} {}", one.step, one.version, one.dtype) } else { String::new() };
+            let source = if index == 0 { one.profile.source.clone() } else { String::new() };
+            let holds = match check.holds {
+                Some(true) => "holds",
+                Some(false) => "DOES NOT HOLD",
+                None => "",
+            };
+            vec![name, source, check.what.to_owned(), check.declared.clone(), check.found.clone(), holds.to_owned()]
+        })
+    });
+    table::wrapped(&["kernel", "by", "part", "said", "found", ""], &rows.collect::<Vec<_>>())
+}
+
+fn judge(explained: &[Explained]) -> anyhow::Result<()> {
+    let wrong = explained.iter().filter(|one| one.explanation.checks.iter().any(|check| check.holds == Some(false)));
+    let wrong: Vec<String> = wrong.map(|one| format!("{}/{} {}", one.step, one.version, one.dtype)).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    anyhow::bail!("{} of {} explanations do not hold: {}", wrong.len(), explained.len(), wrong.join(", "))
+}
