@@ -115,12 +115,15 @@ static __device__ __forceinline__ void consume(const mega_parameters& p, mega_sh
 #endif
         }
         if (p.mode == 2) {
-            block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
+            barrier_wait_inside(FIELD(base, logits_there), step & 1);
             token = draw(p, shared, step, c.here.instruction);
             if (warp == 0 && lane == 0) store_shared(&shared.token, token);
-            block_barrier<4, (CONSUMERS + 1) * 32>();
         }
-        block_barrier<1, (CONSUMERS + 1) * 32>();
+        barrier_arrive_warp(FIELD(base, step_done), lane);
+        barrier_wait_inside(FIELD(base, token_there), step & 1);
+        // From a barrier on the compiler knows the lanes together, as it does not behind a wait: what is the same for all of them stays
+        // in few registers.
+        block_barrier<1, CONSUMERS * 32>();
         token = load_shared(&shared.token);
         if (load_shared(&shared.finished) != 0) break;
     }
@@ -155,6 +158,9 @@ extern "C" __global__ void __launch_bounds__(MEGA_THREADS, 1) mega(const __grid_
             barrier_init(shared_address(&shared.sums_full[i]), CONSUMERS);
             barrier_init(shared_address(&shared.sums_empty[i]), 1);
         }
+        barrier_init(shared_address(&shared.logits_there), 1);
+        barrier_init(shared_address(&shared.step_done), CONSUMERS);
+        barrier_init(shared_address(&shared.token_there), 1);
         shared.in_flight = IN_FLIGHT_SHORT;
         shared.token = shared.finished = 0;
 #if __CUDA_ARCH__ >= 900

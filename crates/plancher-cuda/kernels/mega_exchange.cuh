@@ -136,6 +136,9 @@ struct mega_shared {
     u64 empty[STAGES];     // and every consumer is done with it
     u64 sums_full[2];      // the partial sums of a chunk are there
     u64 sums_empty[2];     // and have been read
+    u64 logits_there;      // this worker's, for a draw
+    u64 step_done;         // by every consumer, with its part in a draw
+    u64 token_there;       // and whether the launch ends
     u32 appended[CONSUMERS]; // steps of which each consumer's keys and values can be copied
     __align__(16) float squares[2][CONSUMERS];
     float maxima[CONSUMERS][8], sums[CONSUMERS][8]; // of attention
@@ -260,6 +263,12 @@ static __device__ __forceinline__ void barrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
+// A warp's arrival, after all that its lanes did.
+static __device__ __forceinline__ void barrier_arrive_warp(u32 barrier, int lane) {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier);
+}
+
 static __device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
     u32 passed;
     asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
@@ -290,6 +299,11 @@ static __device__ __noinline__ void barrier_wait_on(const mega_parameters& p, u3
 
 static __device__ __forceinline__ void barrier_wait(const mega_parameters& p, u32 barrier, u32 parity, u32 kind, const place& at) {
     if (!__all_sync(0xffffffffu, barrier_try(barrier, parity))) barrier_wait_on(p, barrier, parity, kind, at.step, at.instruction);
+}
+
+// Waits for other warps of the block, all of whose own waits have bounds: one here would end a step in the middle.
+static __device__ __forceinline__ void barrier_wait_inside(u32 barrier, u32 parity) {
+    while (!__all_sync(0xffffffffu, barrier_try(barrier, parity))) {}
 }
 
 // The same address, of which the compiler no longer knows where it comes from: it would work it out anew at every use.

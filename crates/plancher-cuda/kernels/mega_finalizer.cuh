@@ -28,8 +28,7 @@ static __device__ __forceinline__ u32 next_sums(finalizer& f) {
 }
 
 static __device__ __forceinline__ void sums_read(finalizer& f, u32 buffer) {
-    __syncwarp();
-    if (f.lane == 0) barrier_arrive(FIELD(f.base, sums_empty) + buffer * 8);
+    barrier_arrive_warp(FIELD(f.base, sums_empty) + buffer * 8, f.lane);
     ++f.chunk;
 }
 
@@ -394,15 +393,15 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, u
         }
         bool finished = step + 1 == p.steps;
         if (p.mode == 2) {
-            __syncwarp();
-            block_barrier<2, (CONSUMERS + 1) * 32>(); // this worker's logits are there
+            barrier_arrive_warp(FIELD(f.base, logits_there), lane);
             finished = asked_to_stop(f, copy) || finished;
-            block_barrier<4, (CONSUMERS + 1) * 32>(); // the consumers have chosen
+            barrier_wait_inside(FIELD(f.base, step_done), step & 1);
             token = load_shared(&shared.token);
         } else {
             token = exchange_candidates(f, copy, best);
             finished = asked_to_stop(f, copy) || finished;
             if (lane == 0) store_shared(&shared.token, token);
+            barrier_wait_inside(FIELD(f.base, step_done), step & 1);
         }
 #if TRACE
         if (step + 1 == p.steps && lane == 0) stamps[1] = global_time();
@@ -416,8 +415,7 @@ static __device__ void finalize(const mega_parameters& p, mega_shared& shared, u
         const bool stalled = load_word(arrivals + 1) != 0; // somebody waited too long
         finished = finished || stalled;
         if (lane == 0) store_shared(&shared.finished, finished);
-        __syncwarp();
-        block_barrier<1, (CONSUMERS + 1) * 32>(); // everybody of this worker knows
+        barrier_arrive_warp(FIELD(f.base, token_there), lane); // the consumers go on
         if (p.mode != 0) ++f.number;
         if (blockIdx.x == 0 && lane == 0 && p.mode != 0 && !stalled) tell(f, token, f.number);
         if (finished) break;

@@ -46,8 +46,7 @@ static __device__ __forceinline__ void next_stage(consumer& c) {
 
 // Lets go of the stage: it has been read.
 static __device__ __forceinline__ void release_stage(consumer& c) {
-    __syncwarp();
-    if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
+    barrier_arrive_warp(c.at.barrier + STAGES * 8, c.lane);
     next_stage(c);
 }
 
@@ -63,8 +62,7 @@ static __device__ __forceinline__ bool fetch_stages(consumer& c, uint4 (&a)[2][4
 #pragma unroll
         for (int f = 0; f < 4; ++f) a[1][f] = load_shared_16(c.at.weights + f * 512);
     }
-    __syncwarp();
-    if (c.lane == 0) barrier_arrive(barrier + STAGES * 8);
+    barrier_arrive_warp(barrier + STAGES * 8, c.lane);
     if (two) {
         if (c.lane == 0) barrier_arrive(c.at.barrier + STAGES * 8);
         next_stage(c);
@@ -277,8 +275,7 @@ static __device__ __forceinline__ void multiply(consumer& c, uint4 (&a)[2][4], b
         }
         out += 64;
         if (tile % 8 == 7 || !more) {
-            __syncwarp();
-            if (c.lane == 0) barrier_arrive(FIELD(c.base, sums_full) + buffer * 8);
+            barrier_arrive_warp(FIELD(c.base, sums_full) + buffer * 8, c.lane);
             ++c.chunk;
         }
         if (!more) break;
