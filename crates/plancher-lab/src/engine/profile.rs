@@ -11,6 +11,8 @@ use crate::{Dtype, Result, Step};
 pub struct LaunchOptions {
     /// Version ids and number types, in the order in which they are launched.
     pub kernels: Vec<(String, Dtype)>,
+    /// The text of a learner's file, of which the kernels are then.
+    pub text: Option<String>,
     /// How often each.
     pub times: u32,
     /// The profiler, with this program and its hidden command as its last arguments.
@@ -24,8 +26,11 @@ pub struct LaunchOptions {
 /// # Errors
 /// If nothing can be run here, or a kernel takes the process with it.
 pub fn launch_only(step: &Step, options: &LaunchOptions, progress: &mut dyn FnMut(&str)) -> Result<()> {
-    let kernel =
-        |(version, dtype): &(String, Dtype)| KernelRequest { version: version.clone(), dtype: *dtype, text: None };
+    let kernel = |(version, dtype): &(String, Dtype)| KernelRequest {
+        version: version.clone(),
+        dtype: *dtype,
+        text: options.text.clone(),
+    };
     let request = Request {
         step: step.id.to_owned(),
         kernels: options.kernels.iter().map(kernel).collect(),

@@ -46,7 +46,7 @@ impl Axis {
 
     /// A linear axis from 0 to `top` or a little above, with round numbers as ticks.
     pub(crate) fn from_zero(label: impl Into<String>, top: f64) -> Self {
-        let step = round_step(top / 5.0);
+        let step = round_step(top / 6.0);
         let steps = (top / step).ceil().max(1.0);
         let ticks = (0..=steps as u32).map(|index| f64::from(index) * step).map(|tick| (tick, short(tick))).collect();
         Self { label: label.into(), range: (0.0, step * steps), linear: true, ticks }

@@ -2,16 +2,16 @@
 //! it is, what limits it, and what to try next.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use plancher_cuda::{Architecture, Compiler};
-use plancher_lab::engine::{CheckOptions, check};
+use plancher_lab::engine::{CheckOptions, CheckReport, check};
 use plancher_lab::verdict::rightness;
 use plancher_lab::{CompileReport, Step, Target, compile_only};
 use serde_json::json;
 
 use super::evidence::EvidenceOption;
+use super::profile::ncu;
 use super::{child, judgement, step};
 use crate::file::read_text;
 use crate::output;
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     /// For which architecture it is compiled with `--compile-only`
     #[arg(long, value_name = "ARCH", default_value = "sm_90a", requires = "compile_only")]
     arch: Architecture,
-    /// Fewer samples, and no series of sizes
+    /// Fewer samples, and nobody asks Nsight Compute, where it is installed
     #[arg(long)]
     quick: bool,
     /// Print one JSON object
@@ -57,13 +57,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     read(&arguments.file)?;
     child::require_gpu()?;
     let recorded = arguments.evidence.load()?;
-    let options = CheckOptions {
-        quick: arguments.quick,
-        child: child::command()?,
-        silence: Duration::from_secs(arguments.measuring.silence),
-    };
+    let options =
+        CheckOptions { quick: arguments.quick, child: child::command()?, silence: arguments.measuring.silence() };
     let mut progress = Progress::words();
-    let report = check(step, &arguments.file, &options, &mut |line| progress.say(line))?;
+    let mut report = check(step, &arguments.file, &options, &mut |line| progress.say(line))?;
+    if !arguments.quick {
+        look_closer(arguments, &mut report, &mut progress);
+    }
     drop(progress);
     let ours = recorded.as_ref().map(|recorded| &recorded.run);
     let judgements = judgement::of_run(step, &report.run, ours);
@@ -78,6 +78,22 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match wrong.count() {
         0 => Ok(()),
         _ => anyhow::bail!("`{}` is not right", arguments.file.display()),
+    }
+}
+
+/// Adds what Nsight Compute sees of right kernels, where it is installed.
+fn look_closer(arguments: &Arguments, report: &mut CheckReport, progress: &mut Progress) {
+    let Some(program) = ncu::find(None) else { return };
+    for of in &mut report.run.steps {
+        for version in of.versions.iter().filter(|version| rightness(version).is_right()) {
+            let kernel = (version.version.as_str(), version.dtype, Some(report.text.as_str()));
+            let silence = arguments.measuring.silence();
+            match ncu::launched(&program, arguments.step, kernel, silence, &mut |line| progress.say(line)) {
+                Ok(profile) => of.profile.push(profile),
+                // The verdict stands without it.
+                Err(error) => output::note(&format!("{error:#}")),
+            }
+        }
     }
 }
 

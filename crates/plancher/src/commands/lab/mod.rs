@@ -10,6 +10,8 @@ mod list;
 mod profile;
 mod report;
 mod run;
+#[cfg(test)]
+mod samples;
 mod skeleton;
 mod start;
 mod status;
@@ -101,4 +103,11 @@ struct Measuring {
     /// A kernel that says nothing for so long hangs, and is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     silence: u64,
+}
+
+impl Measuring {
+    /// The same as a time.
+    const fn silence(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.silence)
+    }
 }

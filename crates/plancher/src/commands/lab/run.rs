@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -59,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         versions: arguments.only.clone(),
         quick: arguments.quick,
         child: child::command()?,
-        silence: Duration::from_secs(arguments.measuring.silence),
+        silence: arguments.measuring.silence(),
         argv: std::env::args().skip(1).collect(),
         commit,
         dirty,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use plancher_lab::record::{LabRun, Machine, PointRun, StepRun, VersionRun};
 use plancher_lab::step::{Criterion, Test};
 use plancher_lab::verdict::{
-    Outcome, Part, Status, counts, criterion, datasheet_fraction, fastest_first, fraction, median, point, rate,
-    rightness, unit,
+    Outcome, Part, Rightness, Status, counts, criterion, datasheet_fraction, fastest_first, fraction, median, point,
+    rate, rightness, unit,
 };
 use plancher_lab::{Dtype, Shape, Step};
 
@@ -33,7 +33,8 @@ pub(super) fn step(step: &Step, run: &StepRun, machine: &Machine) -> String {
         let _ = writeln!(out, "ended early: {}", failure.text);
     }
     out.push_str(&markdown(&HEADER, 3, &rows(step, run, machine)));
-    for line in equals(step, run, machine).into_iter().chain(verdicts(step, Some(run), machine)) {
+    let lines = reasons(run, machine).into_iter().chain(equals(step, run, machine));
+    for line in lines.chain(verdicts(step, Some(run), machine)) {
         out.push_str(&line);
         out.push('\n');
     }
@@ -81,19 +82,39 @@ fn row(step: &Step, run: &StepRun, version: &VersionRun, of: &PointRun, machine:
     ]
 }
 
-/// In a few words; the first thing that is wrong.
+/// In a word or two; why, [`reasons`] say.
 fn verdict(step: &Step, version: &VersionRun, point: Option<&PointRun>, machine: &Machine) -> String {
     let right = rightness(version);
-    let mut words = text::rightness(&right);
-    if right.is_right()
-        && let Some(Err(reason)) = point.map(|point| counts(machine, version.dtype, point))
-    {
-        words = format!("INVALID: {reason}");
+    let mut words = match right {
+        Rightness::NotRun(_) => "not run".to_owned(),
+        _ => text::rightness(&right),
+    };
+    if right.is_right() && point.is_some_and(|point| counts(machine, version.dtype, point).is_err()) {
+        "INVALID".clone_into(&mut words);
     }
     if evidence::is_stale(step.id, version) {
         words.push_str(", stale");
     }
     words
+}
+
+/// Why versions are wrong, and times invalid, a line each.
+fn reasons(run: &StepRun, machine: &Machine) -> Vec<String> {
+    let of_version = |version: &VersionRun| -> Vec<String> {
+        let named = |words: &str| format!("{} {}: {words}", version.version, version.dtype);
+        let failures: Vec<String> =
+            version.cases.iter().filter_map(text::failing_case).map(|words| named(&words)).collect();
+        match rightness(version) {
+            Rightness::Right { .. } => {
+                let invalid = |point: &PointRun| counts(machine, version.dtype, point).err();
+                let words = |point: &PointRun| Some(format!("{}: {}", text::shape(point.shape), invalid(point)?));
+                version.points.iter().filter_map(words).map(|words| named(&words)).collect()
+            }
+            Rightness::NotRun(reason) if failures.is_empty() => vec![named(reason)],
+            _ => failures,
+        }
+    };
+    run.versions.iter().flat_map(of_version).collect()
 }
 
 /// Which versions are as fast as the best one, as far as can be told.
@@ -176,4 +197,31 @@ pub(super) fn heading(run: &LabRun) -> String {
 
 fn short(commit: &str) -> &str {
     commit.get(..9).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use plancher_lab::catalogue;
+
+    use super::super::samples::{run, version};
+
+    #[test]
+    fn a_steps_table_has_a_line_a_version_what_is_equal_and_both_verdicts() {
+        let step = catalogue::step("saxpy").expect("there");
+        let mut wrong = version("grid_stride", 0.9);
+        wrong.cases[1].error = 9.0;
+        let versions = vec![
+            version("scalar", 0.85),
+            wrong,
+            version("vectors", 0.98),
+            version("unrolled", 0.9805),
+            version("bulk_ring", 1.5),
+        ];
+        let mut run = run(versions);
+        // All but the first are as they are in the catalogue.
+        for version in &mut run.steps[0].versions[1..] {
+            version.source_sha256 = step.version(&version.version).expect("there").sha256();
+        }
+        insta::assert_snapshot!(super::step(step, &run.steps[0], &run.machine));
+    }
 }

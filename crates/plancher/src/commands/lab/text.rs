@@ -1,5 +1,6 @@
 //! Words and numbers as the lab shows them.
 
+use plancher_lab::record::CaseRun;
 use plancher_lab::verdict::{Estimate, Rightness, Status};
 use plancher_lab::{Dtype, Shape};
 
@@ -70,6 +71,16 @@ pub(super) fn rightness(rightness: &Rightness<'_>) -> String {
         Rightness::Wrong(case) => format!("WRONG: {}", case.case),
         Rightness::Untried(case) => format!("untried: {case}"),
         Rightness::NotRun(reason) => format!("not run: {reason}"),
+    }
+}
+
+/// A case that fails, in words.
+pub(super) fn failing_case(case: &CaseRun) -> Option<String> {
+    let named = |text: &str| format!("case `{}`: {text}", case.case);
+    match &case.failure {
+        Some(failure) => Some(named(&failure.text)),
+        None if case.not_taken.is_some() || case.error == 0.0 || case.error <= case.limit => None,
+        None => Some(named(&format!("the error is {:.3} of what is honest, and {} passes", case.error, case.limit))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `lab profile`: explanations held against what Nsight Compute sees, or against counted bytes and times where there is none.
 
-mod ncu;
+pub(super) mod ncu;
 
 use std::path::PathBuf;
 
@@ -130,7 +130,7 @@ fn read_report(
     }
     let subject = Subject { dtype, ..*first };
     let text = read_text(file).map_err(anyhow::Error::msg)?;
-    let profile = ncu::profile(&file.display().to_string(), &text, &subject, "ncu")?;
+    let profile = ncu::profile(&file.display().to_string(), &text, subject.step, (subject.version.id, dtype), "ncu")?;
     Ok((subject, profile))
 }
 
@@ -140,14 +140,13 @@ fn profiled(
     subjects: &[Subject],
 ) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
     child::require_gpu()?;
-    let source = ncu::version(program);
     let mut progress = Progress::words();
     let mut profiles = Vec::new();
     for subject in subjects {
         let Subject { step, version, dtype } = *subject;
-        let silence = std::time::Duration::from_secs(arguments.measuring.silence);
-        let text = ncu::run(program, subject, silence, &mut |line| progress.say(line))?;
-        let profile = ncu::profile("ncu's table", &text, subject, &source)?;
+        let kernel = (version.id, dtype, None);
+        let profile =
+            ncu::launched(program, step, kernel, arguments.measuring.silence(), &mut |line| progress.say(line))?;
         profiles.push((Subject { step, version, dtype }, profile));
     }
     Ok(profiles)

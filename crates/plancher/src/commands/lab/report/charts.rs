@@ -23,9 +23,10 @@ pub(super) fn of_step(step: &'static Step, of: &StepRun, run: &LabRun) -> Vec<Dr
         .filter_map(|point| bars(step, of, run, (point.dtype, point.shape, point.ceiling)))
         .collect();
     drawings.extend(step.dtypes().into_iter().filter_map(|dtype| sizes(step, of, run, dtype)));
-    drawings.extend(in_flight(step, of, run));
     if step.operation == Some(Operation::Gemm) {
         drawings.extend(step.dtypes().into_iter().flat_map(|dtype| roofline::of_step(step, of, run, dtype)));
+    } else {
+        drawings.extend(in_flight(step, of, run));
     }
     drawings
 }
