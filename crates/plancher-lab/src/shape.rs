@@ -104,7 +104,8 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// The size of a problem. Sides are below 2^31, so that no count of bytes or operations overflows.
+/// The size of a problem. One that is read from text has sides below 2^31 whose product is below 2^56 (an empty one counted as
+/// 1), so that no count of bytes or operations overflows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Shape {
     /// So many elements.
@@ -184,7 +185,12 @@ impl FromStr for Shape {
         let wrong = || LabError::Shape(text.to_owned());
         let side = |text: &str| text.parse::<u64>().ok().filter(|&side| side < 1 << 31);
         let sides: Option<Vec<u64>> = text.split('x').map(side).collect();
-        match sides.ok_or_else(wrong)?[..] {
+        let sides = sides.ok_or_else(wrong)?;
+        let product = sides.iter().try_fold(1_u64, |product, &side| product.checked_mul(side.max(1)));
+        if product.is_none_or(|product| product >= 1 << 56) {
+            return Err(wrong());
+        }
+        match sides[..] {
             [elements] => Ok(Self::Vector(elements)),
             [rows, columns] => Ok(Self::Matrix { rows, columns }),
             [m, n, k] => Ok(Self::Product { m, n, k }),
@@ -213,6 +219,14 @@ mod tests {
     fn shapes_are_read_back_as_they_are_written() {
         for shape in [Shape::Vector(1 << 30), Shape::Matrix { rows: 1, columns: 129 }, Shape::cube(8192)] {
             assert_eq!(shape.to_string().parse::<Shape>().expect("a shape"), shape);
+        }
+        let largest: Shape = "4194304x4194304x4095".parse().expect("a shape");
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            assert!(Operation::Gemm.bytes(dtype, largest) > 0 && Operation::Gemm.flops(largest) > 0);
+        }
+        let huge = "2147483647";
+        for wrong in [format!("{huge}x{huge}"), format!("{huge}x0x{huge}"), format!("{huge}x{huge}x{huge}")] {
+            assert!(wrong.parse::<Shape>().is_err(), "{wrong}");
         }
         for wrong in ["", "x", "1x", "1x2x3x4", "-1", "2147483648", "99999999999999999999", "1 x 2"] {
             assert!(wrong.parse::<Shape>().is_err(), "{wrong}");
