@@ -25,20 +25,28 @@ pub const METRICS: &[&str] = &[
     TIME,
     READ,
     WRITTEN,
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "smsp__inst_executed_op_shared_ld.sum",
-    "smsp__inst_executed_op_shared_st.sum",
-    SECTORS[0],
-    SECTORS[1],
+    CONFLICTS[0].0,
+    CONFLICTS[0].1,
+    CONFLICTS[1].0,
+    CONFLICTS[1].1,
+    SECTORS[0].0,
+    SECTORS[0].1,
+    SECTORS[1].0,
+    SECTORS[1].1,
 ];
 
 const TIME: &str = "gpu__time_duration.sum";
 const READ: &str = "dram__bytes_read.sum";
 const WRITTEN: &str = "dram__bytes_write.sum";
-const SECTORS: [&str; 2] = [
-    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
-    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+/// Conflicts of shared memory's banks and the requests that had them, loads and stores.
+const CONFLICTS: [(&str, &str); 2] = [
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", "smsp__inst_executed_op_shared_ld.sum"),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "smsp__inst_executed_op_shared_st.sum"),
+];
+/// 32-byte sectors and the requests to global memory that touched them, loads and stores.
+const SECTORS: [(&str, &str); 2] = [
+    ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
+    ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
 ];
 const ACTIVE: &str = "sm__warps_active.avg.pct_of_peak_sustained_active";
 
@@ -93,9 +101,9 @@ impl Launch {
         Some(metric.value * factor(&metric.unit)?)
     }
 
-    fn sum(&self, names: &[&str]) -> Option<f64> {
-        let numbers: Vec<f64> = names.iter().filter_map(|name| self.scaled(name)).collect();
-        (!numbers.is_empty()).then(|| numbers.iter().sum())
+    /// A metric for each request, of loads and of stores: where there was a request.
+    fn per_request(&self, metrics: [(&str, &str); 2]) -> Vec<(f64, f64)> {
+        metrics.into_iter().filter_map(|(of, requests)| Some((self.number(of)?, self.number(requests)?))).collect()
     }
 }
 
@@ -200,8 +208,11 @@ pub fn summarize(
         let all: Option<Vec<f64>> = chain.iter().map(|launch| launch.scaled(name)).collect();
         all.map(|values| values.iter().sum())
     };
-    let conflicts = longest.sum(&METRICS[3..5]).zip(longest.sum(&METRICS[5..7]));
-    let sectors = SECTORS.iter().filter_map(|name| longest.number(name)).reduce(f64::max);
+    // Conflicts are those of loads and stores together; sectors those of whichever have more.
+    let conflicts = longest.per_request(CONFLICTS).into_iter().reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+    let conflicts = conflicts.map(|(conflicts, requests)| if requests > 0.0 { conflicts / requests } else { 0.0 });
+    let sectors = longest.per_request(SECTORS).into_iter().filter(|(_, requests)| *requests > 0.0);
+    let sectors = sectors.map(|(sectors, requests)| sectors / requests).reduce(f64::max);
     Ok(ProfileRun {
         version: version.to_owned(),
         dtype,
@@ -211,7 +222,7 @@ pub fn summarize(
         dram_bytes_written: total(WRITTEN),
         sol: speed_of_light(longest),
         stalls: stalls(longest),
-        bank_conflicts: conflicts.map(|(conflicts, requests)| if requests > 0.0 { conflicts / requests } else { 0.0 }),
+        bank_conflicts: conflicts,
         sectors_per_request: sectors,
         occupancy_percent: longest.number(ACTIVE),
         occupancy_limiter: occupancy_limiter(longest),
@@ -282,6 +293,27 @@ mod tests {
         assert_eq!((profile.bank_conflicts, profile.sectors_per_request), (Some(0.0), Some(16.0)));
         assert!((profile.stalls["long_scoreboard"] - 0.9).abs() < 1e-9, "{:?}", profile.stalls);
         assert!(!profile.stalls.contains_key("selected"));
+    }
+
+    #[test]
+    fn a_table_of_an_h200_is_read_as_it_was_printed() {
+        let launches = read_table("x.csv", include_str!("../../tests/data/ncu-h200.csv")).expect("a table");
+        let profile = |kernel: &str| {
+            summarize("x.csv", &launches, kernel, ("v", Dtype::F32, None), "ncu 2025.3").expect("a profile")
+        };
+        let saxpy = profile("saxpy");
+        assert!((saxpy.duration_us - 363.744).abs() < 1e-6, "{saxpy:?}");
+        assert_eq!((saxpy.dram_bytes_read, saxpy.dram_bytes_written), (Some(1_073_776_384.0), Some(514_910_208.0)));
+        assert_eq!((saxpy.sol.get(unit::MEMORY), saxpy.sol.get(unit::L2)), (Some(&90.77), Some(&91.99)));
+        assert_eq!((saxpy.bank_conflicts, saxpy.occupancy_limiter), (Some(0.0), Some(OccupancyLimiter::Threads)));
+        let sectors = saxpy.sectors_per_request.expect("counted");
+        assert!((sectors - 16.0).abs() < 0.1, "{sectors}");
+        let top = saxpy.stalls.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(reason, _)| reason.as_str());
+        assert_eq!(top, Some("long_scoreboard"));
+        assert_eq!(profile("reduce").occupancy_limiter, Some(OccupancyLimiter::Registers));
+        // Columns of a tile without padding: 31 more passes for each load, none for a store.
+        let shared = profile("transpose_shared").bank_conflicts.expect("counted");
+        assert!((15.0..16.5).contains(&shared), "{shared}");
     }
 
     #[test]

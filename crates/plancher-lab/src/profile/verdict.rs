@@ -17,8 +17,16 @@ const BUSY: f64 = 60.0;
 /// How much of the arithmetic's share the tensor cores must have to be what limits it.
 const TENSOR_SHARE: f64 = 0.8;
 
-/// How far a count per request may be from the prediction.
+/// Units that are so near to each other, in per cent, are equally busy: what streams through memory streams through the
+/// second-level cache too.
+const TIE: f64 = 3.0;
+
+/// How far a count per request may be from the prediction, as a part of it.
 const PER_REQUEST: f64 = 0.1;
+
+/// What may be counted where nothing is predicted. The counter of conflicts also counts waiting for other traffic of shared
+/// memory's banks: kernels that are free of conflicts by construction were seen to have 0.4 a request.
+const COUNTED_AS_NONE: f64 = 0.5;
 
 /// One part of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -92,7 +100,7 @@ pub fn explanation(prediction: &Prediction, profile: &ProfileRun, work: Option<(
             // What is said of a request is said of f32: half as wide a number makes another count.
             holds: found
                 .filter(|_| profile.dtype == Dtype::F32)
-                .map(|found| (found - declared).abs() <= PER_REQUEST * declared.max(1.0)),
+                .map(|found| (found - declared).abs() <= (PER_REQUEST * declared).max(COUNTED_AS_NONE)),
         })
     }));
     Explanation { checks }
@@ -102,7 +110,7 @@ fn unmeasured() -> String {
     UNMEASURED.to_owned()
 }
 
-/// The unit with the highest Speed of Light must be the declared one; one that waits has none above [`BUSY`].
+/// The unit with the highest Speed of Light must be the declared one, or as busy as that; one that waits has none above [`BUSY`].
 fn limiter(declared: Limiter, profile: &ProfileRun) -> Check {
     let share = |name: &str| profile.sol.get(name).copied();
     let highest = profile
@@ -129,7 +137,9 @@ fn limiter(declared: Limiter, profile: &ProfileRun) -> Check {
         highest.filter(|(_, percent)| knows_caches || *percent >= BUSY).and_then(|(name, percent)| match declared {
             Limiter::Latency => Some(percent < BUSY),
             Limiter::L1 | Limiter::L2 if !knows_caches => None,
-            _ => Some(name == wanted),
+            // Arithmetic that the tensor cores do is theirs.
+            _ if (name, wanted) == (unit::TENSOR, unit::COMPUTE) => Some(false),
+            _ => Some(share(wanted).is_some_and(|wanted| percent - wanted <= TIE)),
         });
     Check {
         what: "limiter",
@@ -215,6 +225,11 @@ mod tests {
     fn an_explanation_holds_or_says_which_part_does_not() {
         assert!(wrong(|_| {}).is_empty());
         assert_eq!(wrong(|profile| profile.sol = units(&[(unit::MEMORY, 40.0), (unit::L1, 80.0)])), ["limiter"]);
+        // Within three per cent of the busiest is as busy.
+        assert!(
+            wrong(|profile| profile.sol = units(&[(unit::MEMORY, 90.0), (unit::L2, 92.0), (unit::L1, 20.0)]))
+                .is_empty()
+        );
         assert_eq!(wrong(|profile| profile.dram_bytes_written = Some(4400.0)), ["bytes of memory"]);
         assert_eq!(wrong(|profile| profile.stalls = [("barrier".into(), 1.0)].into()), ["warps wait for"]);
         assert_eq!(
