@@ -6,31 +6,13 @@
 // lab: tile = 128x128
 // lab: shared = 73728
 
-#ifndef TN
-#define TN 128
-#endif
-#ifndef TK
-#define TK 16
-#endif
-#ifndef STAGES
-#define STAGES 4
-#endif
-#ifndef BLOCKS
-#define BLOCKS 2
-#endif
-#ifndef LANES
-#define LANES 0
-#endif
-#ifndef GROUP
-#define GROUP 8
-#endif
-
-constexpr int ROWS = 128, COLUMNS = TN, DEPTH = TK; // of a block's tile; of a slice
-constexpr int THREADS = 256;
+constexpr int ROWS = 128, COLUMNS = 128, DEPTH = 16; // of a block's tile; of a slice
+constexpr int THREADS = 256, STAGES = 4;
+constexpr int GROUP = 8; // rows of tiles that blocks which run at the same time share
 constexpr int A_PITCH = DEPTH + 4;
 constexpr int A_WORDS = ROWS * A_PITCH, STAGE_WORDS = A_WORDS + DEPTH * COLUMNS;
-// Eight warps, two down and four across; a warp has 64 x WIDE outputs, a thread 8 rows of QUADS times 4 columns.
-constexpr int WIDE = COLUMNS / 4, QUADS = WIDE / 16;
+// Eight warps, two down and four across, of 64 x 32 outputs; a thread has eight rows of two groups of four columns.
+constexpr int WIDE = 32, QUADS = 2;
 
 // Four words from `from` (only the first `count` exist; the others become zeros) to shared memory.
 static __device__ __forceinline__ void copy4(unsigned to, const float* from, int count, bool aligned) {
@@ -44,7 +26,7 @@ static __device__ __forceinline__ void copy4(unsigned to, const float* from, int
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gemm(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) gemm(
     const float* __restrict__ a, // (m, k)
     const float* __restrict__ b, // (k, n)
     float* __restrict__ c,       // (m, n)
@@ -100,13 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gemm(
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
 
-#if LANES == 0
     int lane_row = lane / 4, lane_column = lane % 4 * 4;
-#elif LANES == 1
-    int lane_row = lane % 8, lane_column = lane / 8 * 4;
-#else
-    int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4 * 4;
-#endif
     const float* a_read = shared + (warp / 4 * 64 + lane_row) * A_PITCH;
     const float* b_read = shared + A_WORDS + warp % 4 * WIDE + lane_column;
 
