@@ -2,25 +2,25 @@
 // each of two banks, those with even and those with odd numbers, unless it still holds the one that the instruction before
 // named. So the products of a step are walked through like a field under the plough: at the end of a row the next one begins
 // in the same column, and one of the two factors is always held. The sums must then lie in the other bank than the factor
-// that changes; the compiler sees to it if nothing ties them to places, as 16-byte stores would. The tile is 128 x 256,
-// a thread's 8 x 16; the factors of the next step, also across slices, are read from shared memory during this one.
+// that changes; the compiler sees to it if nothing ties them to places, as 16-byte stores would. `a` is transposed again, word
+// by word on its way, so that the factors of one step, not of four, wait in registers, and the next step's beside them.
 // lab: threads = 256
-// lab: tile = 256x128
-// lab: shared = 74496
+// lab: tile = 128x128
+// lab: shared = 66560
 
-constexpr int ROWS = 128, COLUMNS = 256, DEPTH = 16; // of a block's tile; of a slice
-constexpr int THREADS = 256, STAGES = 3;
+constexpr int ROWS = 128, COLUMNS = 128, DEPTH = 16; // of a block's tile; of a slice
+constexpr int THREADS = 256, STAGES = 4;
 constexpr int GROUP = 8; // rows of tiles that blocks which run at the same time share
 constexpr int A_PITCH = ROWS + 4; // words between rows of the transposed tile of a: eight steps of four rows are 32 banks
 constexpr int A_WORDS = DEPTH * A_PITCH, STAGE_WORDS = A_WORDS + DEPTH * COLUMNS;
-// Eight warps, two down and four across, of 64 x 64 outputs; a thread has two groups of four rows and four of four columns.
-constexpr int WIDE = 64, QUADS = 4;
+// Eight warps, two down and four across, of 64 x 32 outputs; a thread has two groups of four rows and two of four columns.
+constexpr int WIDE = 32, QUADS = 2;
 
 static __device__ __forceinline__ void copy1(unsigned to, const float* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) gemm(
     const float* __restrict__ a, // (m, k)
     const float* __restrict__ b, // (k, n)
     float* __restrict__ c,       // (m, n)
