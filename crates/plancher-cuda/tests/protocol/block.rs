@@ -14,35 +14,39 @@ pub(crate) struct Meetings {
     pub(crate) sums: Ordering,
     /// Order of the finalizer's "the step is over".
     pub(crate) over: Ordering,
+    /// Whether the finalizer waits for its consumers before it lets them go on, not after.
+    pub(crate) waits_first: bool,
 }
 
 impl Meetings {
-    pub(crate) const RIGHT: Self = Self { sums: Ordering::Release, over: Ordering::Release };
+    pub(crate) const RIGHT: Self = Self { sums: Ordering::Release, over: Ordering::Release, waits_first: true };
 }
 
-/// A count that one thread raises and another waits for: a barrier's two ends.
-struct Count<P: Platform> {
+/// A barrier's two ends: one thread completes its phases, a step each, and another waits for them.
+struct Phases<P: Platform> {
     word: P::Word,
     hint: Hint,
 }
 
-impl<P: Platform> Count<P> {
+impl<P: Platform> Phases<P> {
     fn new() -> Self {
         Self { word: P::Word::new(0), hint: Hint::default() }
     }
-    fn set(&self, value: u32, order: Ordering) {
-        self.word.store(value, order);
-        self.hint.set(value);
+    fn complete(&self, step: usize, order: Ordering) {
+        let phases = step as u32 + 1;
+        self.word.store(phases, order);
+        self.hint.set(phases);
     }
-    fn wait(&self, value: u32, what: &str) {
-        let there = || self.hint.reached(value);
-        wait::<P, _>(what, there, || (self.word.load(Ordering::Acquire) >= value).then_some(()));
+    fn wait(&self, step: usize, what: &str) {
+        let there = || self.hint.reached(step as u32 + 1);
+        // A parity is all that a barrier tells.
+        wait::<P, _>(what, there, || (self.word.load(Ordering::Acquire) % 2 != step as u32 % 2).then_some(()));
     }
 }
 
 struct Worker<P: Platform> {
-    sums: Count<P>,
-    over: Count<P>,
+    sums: Phases<P>,
+    over: Phases<P>,
 }
 
 /// `steps` steps of two workers of two threads each.
@@ -50,25 +54,30 @@ pub(crate) fn run<P: Platform>(meetings: Meetings, steps: usize) {
     let shape = Shape { workers: 2, slots: 1, width: 2, launches: 1, steps, moving: false };
     let exchange = Arc::new(Exchange::<P>::new(Rules::RIGHT, shape));
     let workers: Arc<Vec<Worker<P>>> =
-        Arc::new((0..2).map(|_| Worker { sums: Count::new(), over: Count::new() }).collect());
+        Arc::new((0..2).map(|_| Worker { sums: Phases::new(), over: Phases::new() }).collect());
     let mut joins = Vec::new();
     for worker in 0..2 {
         let (shared, exchange) = (Arc::clone(&workers), Arc::clone(&exchange));
         joins.push(P::spawn(move || {
             for step in 0..steps {
                 exchange.read(step, 0, 1 - worker);
-                shared[worker].sums.set(step as u32 + 1, meetings.sums);
-                shared[worker].over.wait(step as u32 + 1, "the end of the step");
+                shared[worker].sums.complete(step, meetings.sums);
+                shared[worker].over.wait(step, "the end of the step");
             }
         }));
     }
     let finalize = move |worker: usize, exchange: &Exchange<P>, shared: &[Worker<P>]| {
         for step in 0..steps {
             exchange.publish(step, 0, worker);
-            shared[worker].sums.wait(step as u32 + 1, "partial sums");
+            if meetings.waits_first {
+                shared[worker].sums.wait(step, "its consumers");
+            }
             exchange.await_arrivals_before(step);
             exchange.clear_before(step, 0, worker);
-            shared[worker].over.set(step as u32 + 1, meetings.over);
+            shared[worker].over.complete(step, meetings.over);
+            if !meetings.waits_first {
+                shared[worker].sums.wait(step, "its consumers");
+            }
             exchange.arrive();
         }
     };

@@ -116,3 +116,10 @@ fn appended_rows_are_there_and_steps_end_under_any_schedule() {
 fn a_producer_that_runs_ahead_of_what_is_appended_is_noticed() {
     shuttle::check_random(|| page::run::<Shuttle>(page::Rules { waits: false, ..page::Rules::RIGHT }, 2, 5), 1000);
 }
+
+#[test]
+#[should_panic(expected = "waits in vain")]
+fn a_finalizer_that_lets_its_consumers_go_first_is_noticed() {
+    let meetings = block::Meetings { waits_first: false, ..block::Meetings::RIGHT };
+    shuttle::check_random(move || block::run::<Shuttle>(meetings, 6), 2000);
+}
