@@ -84,8 +84,9 @@ impl Problem {
             // One rounding of the product and one of the sum, both counted in full.
             (Operation::Saxpy, _) => 1.01,
             (Operation::Transpose, _) => 0.0,
-            // The honest error is that of one standard deviation; among 10^8 results some lie six away.
-            (Operation::Reduction, _) | (Operation::Gemm, Dtype::F32) => 6.0,
+            // The honest error is that of one standard deviation; among 10^8 results some lie six away, and 4.4 were
+            // measured among 10^6. Operands cut to ten bits are off by hundreds.
+            (Operation::Reduction, _) | (Operation::Gemm, Dtype::F32) => 10.0,
             // Half a unit in the last place is certain; tensor cores cut sums off instead of rounding them.
             (Operation::Gemm, Dtype::Bf16) => 2.0,
         }
