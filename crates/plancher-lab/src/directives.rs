@@ -277,6 +277,8 @@ fn tensor_maps(text: &str) -> Result<Vec<TensorMap>, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Directives> {
@@ -353,5 +355,42 @@ mod tests {
         assert_eq!(pairs.blocks(Shape::Vector(9), 1).expect("a grid"), [4, 1, 1]);
         let tall = Shape::Matrix { rows: 65_536, columns: 1 };
         assert!(with(Grid::Tile { columns: 1, rows: 1 }).blocks(tall, 1).is_err());
+    }
+
+    /// What stands behind an equals sign: mostly something that can be used.
+    fn value() -> impl Strategy<Value = String> {
+        let number = prop_oneof![1_u64..64, any::<u64>()];
+        prop_oneof![
+            4 => number.clone().prop_map(|number| number.to_string()),
+            4 => (number.clone(), number).prop_map(|(x, y)| format!("{x}x{y}")),
+            1 => "[0-9x a:=.-]{0,24}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_file_says_is_a_launch_or_a_line_of_error(
+            threads in value(), grid in prop::sample::select(vec!["per_block", "blocks_per_sm", "tile", "blocks"]),
+            size in value(), others in prop::collection::vec("// lab: ?[a-z_]{0,12} ?=? ?[0-9x a:=.-]{0,24}", 0..2),
+            cluster in prop::option::of(value()), sides in prop::array::uniform3(0_u64..1 << 31),
+        ) {
+            let mut lines = vec![format!("// lab: threads = {threads}"), format!("// lab: {grid} = {size}")];
+            lines.extend(cluster.map(|blocks| format!("// lab: cluster = {blocks}")));
+            lines.extend(others);
+            match parse(&lines.join("\n")) {
+                Ok(directives) => {
+                    prop_assert!((1..=MOST_THREADS).contains(&directives.threads_of_block()));
+                    let [m, n, k] = sides;
+                    for shape in [Shape::Vector(m), Shape::Matrix { rows: m, columns: n }, Shape::Product { m, n, k }] {
+                        match directives.blocks(shape, 132) {
+                            Ok([x, y, 1]) => prop_assert!(x >= 1 && (1..=65_535).contains(&y)),
+                            Ok(blocks) => prop_assert!(false, "{:?}", blocks),
+                            Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1),
+                        }
+                    }
+                }
+                Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1),
+            }
+        }
     }
 }

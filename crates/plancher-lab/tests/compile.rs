@@ -80,6 +80,31 @@ fn the_kernels_of_the_harness_and_of_its_tests_compile() {
 }
 
 #[test]
+fn the_learners_files_of_the_tests_compile() {
+    let Some(compiler) = compiler() else { return };
+    let target = Target::without_device(Architecture::of_capability(9, 0));
+    // What is wrong with the wrong ones shows when they run.
+    for (operation, name, text) in [
+        (Operation::Saxpy, "wrong_off_by_one", include_str!("kernels/wrong_off_by_one.cu")),
+        (Operation::Saxpy, "wrong_no_bounds_check", include_str!("kernels/wrong_no_bounds_check.cu")),
+        (Operation::Saxpy, "wrong_deadlock", include_str!("kernels/wrong_deadlock.cu")),
+        (Operation::Saxpy, "wrong_nan", include_str!("kernels/wrong_nan.cu")),
+        (Operation::Saxpy, "wrong_type", include_str!("kernels/wrong_type.cu")),
+        (Operation::Reduction, "wrong_race", include_str!("kernels/wrong_race.cu")),
+        (Operation::Transpose, "wrong_stride", include_str!("kernels/wrong_stride.cu")),
+        (Operation::Transpose, "wrong_half_the_array", include_str!("kernels/wrong_half_the_array.cu")),
+        (Operation::Gemm, "wrong_double_precision", include_str!("kernels/wrong_double_precision.cu")),
+        (Operation::Gemm, "wrong_nothing_written", include_str!("kernels/wrong_nothing_written.cu")),
+        (Operation::Saxpy, "right_saxpy", include_str!("kernels/right_saxpy.cu")),
+        (Operation::Reduction, "right_reduction", include_str!("kernels/right_reduction.cu")),
+        (Operation::Gemm, "right_gemm", include_str!("kernels/right_gemm.cu")),
+    ] {
+        let compiled = compile(&compiler, (name, text), operation, Dtype::F32, &target);
+        assert!(compiled.is_ok(), "{name}: {compiled:?}");
+    }
+}
+
+#[test]
 fn a_report_without_a_gpu_tells_what_a_file_needs() {
     let Some(compiler) = compiler() else { return };
     let target = Target::without_device(Architecture::of_capability(9, 0));

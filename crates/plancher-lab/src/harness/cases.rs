@@ -3,6 +3,7 @@
 
 use super::bench::Bench;
 use super::candidate::Candidate;
+use super::judgement::{failure, failure_of};
 use super::problem::Problem;
 use crate::record::{Case, CaseRun, Failure, FailureKind};
 use crate::{Dtype, LabError, Operation, Result, Shape};
@@ -141,10 +142,10 @@ impl Bench {
     ) -> Result<Option<Failure>> {
         let scratch = match candidate.scratch(problem) {
             Ok(scratch) => scratch,
-            Err(refusal) => return Ok(Some(super::bench::failure_of(&refusal, problem))),
+            Err(refusal) => return Ok(Some(failure_of(&refusal, problem))),
         };
         let mut instances = match self.lay_out(problem, scratch, trial.shifts, trial.extreme, 1) {
-            Err(refusal @ LabError::Unsupported(_)) => return Ok(Some(super::bench::failure_of(&refusal, problem))),
+            Err(refusal @ LabError::Unsupported(_)) => return Ok(Some(failure_of(&refusal, problem))),
             instances => instances?,
         };
         let instance = &mut instances[0];
@@ -162,7 +163,7 @@ impl Bench {
             candidate.launch(&instance.run)?;
             if self.checksum_of_result(instance)? != first {
                 let text = format!("at {}: a second launch on the same inputs gave other bits", problem.shape);
-                return Ok(Some(super::bench::failure(FailureKind::NotRepeatable, problem, text)));
+                return Ok(Some(failure(FailureKind::NotRepeatable, problem, text)));
             }
         }
         Ok(None)

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use plancher_cuda::Event;
 
-use super::bench::{Bench, Instance, failure, failure_of, fresh_seed};
+use super::bench::{Bench, Instance, fresh_seed};
 use super::candidate::Candidate;
 use super::ceiling::Ceilings;
 use super::clocks::times_disagree;
+use super::judgement::{failure, failure_of};
 use super::problem::Problem;
 use crate::record::{Failure, FailureKind, Label, PointRun};
 use crate::step::{Ceiling, Point};
