@@ -68,18 +68,24 @@ impl Target {
         }
     }
 
-    /// How many blocks of such a kernel a multiprocessor holds, and what keeps more from it.
+    /// How many blocks of such a kernel each thing would let a multiprocessor hold.
     #[must_use]
-    pub fn occupancy(&self, registers: u32, shared: u32, threads: u32) -> (u32, OccupancyLimiter) {
+    pub fn limits(&self, registers: u32, shared: u32, threads: u32) -> [(u32, OccupancyLimiter); 4] {
         let warps = threads.div_ceil(32).max(1);
         // Registers are dealt out to warps in units of 256; a block's own use of shared memory is 1 KiB.
         let of_warp = (registers.max(1) * 32).next_multiple_of(256);
-        let limits = [
+        [
             (self.threads / 32 / warps, OccupancyLimiter::Threads),
             (self.registers / of_warp / warps, OccupancyLimiter::Registers),
             (self.shared / (shared.next_multiple_of(128) + 1024), OccupancyLimiter::SharedMemory),
             (self.blocks(), OccupancyLimiter::Blocks),
-        ];
+        ]
+    }
+
+    /// How many blocks of such a kernel a multiprocessor holds, and what keeps more from it.
+    #[must_use]
+    pub fn occupancy(&self, registers: u32, shared: u32, threads: u32) -> (u32, OccupancyLimiter) {
+        let limits = self.limits(registers, shared, threads);
         limits.into_iter().min_by_key(|(blocks, _)| *blocks).unwrap_or((0, OccupancyLimiter::Threads))
     }
 }

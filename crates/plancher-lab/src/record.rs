@@ -335,6 +335,9 @@ pub struct ProfileRun {
     pub occupancy_percent: Option<f64>,
     /// What kept more from it.
     pub occupancy_limiter: Option<OccupancyLimiter>,
+    /// What else would have kept just as many from it.
+    #[serde(default)]
+    pub also_limits: Vec<OccupancyLimiter>,
     /// `ncu 2025.3` or the like, or `counted`.
     pub source: String,
 }

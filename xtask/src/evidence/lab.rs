@@ -29,6 +29,7 @@ struct Wanted {
 }
 
 const SIDE: Shape = Shape::square(16_384);
+const ODD: Shape = Shape::Matrix { rows: 8191, columns: 8193 };
 
 const WANTED: &[Wanted] = &[
     Wanted {
@@ -56,6 +57,24 @@ const WANTED: &[Wanted] = &[
         version: None,
         dtype: Dtype::Bf16,
         shape: SIDE,
+        ceiling: Ceiling::Copy,
+    },
+    Wanted {
+        name: "transpose/fp32_odd_fraction_of_copy",
+        title: "Transpose, 8191 x 8193, f32: bytes a second over the copy ceiling",
+        step: "transpose",
+        version: None,
+        dtype: Dtype::F32,
+        shape: ODD,
+        ceiling: Ceiling::Copy,
+    },
+    Wanted {
+        name: "transpose/bf16_odd_fraction_of_copy",
+        title: "Transpose, 8191 x 8193, bf16: bytes a second over the copy ceiling",
+        step: "transpose",
+        version: None,
+        dtype: Dtype::Bf16,
+        shape: ODD,
         ceiling: Ceiling::Copy,
     },
     Wanted {

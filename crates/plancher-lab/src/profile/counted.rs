@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::unit;
-use crate::Dtype;
-use crate::record::{Machine, PointRun, ProfileRun, VersionRun};
+use plancher_cuda::Architecture;
+
+use crate::record::{Machine, PointRun, ProfileRun, Resources, VersionRun};
+use crate::step::OccupancyLimiter;
 use crate::verdict::Estimate;
+use crate::{Dtype, MOST_THREADS, Target};
 
 /// The profile of `version` at `point`; `None` where it was not timed.
 #[must_use]
@@ -39,6 +42,19 @@ pub fn counted(machine: &Machine, version: &VersionRun, point: &PointRun) -> Opt
         sectors_per_request: None,
         occupancy_percent: None,
         occupancy_limiter: resources.map(|resources| resources.limiter),
+        also_limits: resources.map(|resources| also_limits(machine, resources)).unwrap_or_default(),
         source: "counted".to_owned(),
     })
+}
+
+/// What else lets a multiprocessor hold as few blocks as the limiter does.
+fn also_limits(machine: &Machine, resources: &Resources) -> Vec<OccupancyLimiter> {
+    let Ok(architecture) = machine.architecture.parse::<Architecture>() else { return Vec::new() };
+    // Nothing a file says is more than a kernel can have.
+    let (registers, shared) = (resources.registers.min(1 << 16), resources.shared_bytes.min(1 << 24));
+    let limits = Target::without_device(architecture).limits(registers, shared, resources.threads.min(MOST_THREADS));
+    let is_tie = |&(blocks, limiter): &(u32, OccupancyLimiter)| {
+        blocks == resources.blocks_per_multiprocessor && limiter != resources.limiter
+    };
+    limits.into_iter().filter(is_tie).map(|(_, limiter)| limiter).collect()
 }

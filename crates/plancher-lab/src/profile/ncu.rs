@@ -11,14 +11,7 @@ use crate::{Dtype, LabError, Result, Shape};
 use super::unit;
 
 /// The sections that are asked for, by `--section`.
-pub const SECTIONS: &[&str] = &[
-    "SpeedOfLight",
-    "ComputeWorkloadAnalysis",
-    "MemoryWorkloadAnalysis",
-    "WarpStateStats",
-    "LaunchStats",
-    "Occupancy",
-];
+pub const SECTIONS: &[&str] = &["SpeedOfLight", "WarpStateStats", "Occupancy"];
 
 /// The metrics that are asked for beside them, by `--metrics`.
 pub const METRICS: &[&str] = &[
@@ -213,6 +206,7 @@ pub fn summarize(
     let conflicts = conflicts.map(|(conflicts, requests)| if requests > 0.0 { conflicts / requests } else { 0.0 });
     let sectors = longest.per_request(SECTORS).into_iter().filter(|(_, requests)| *requests > 0.0);
     let sectors = sectors.map(|(sectors, requests)| sectors / requests).reduce(f64::max);
+    let (occupancy_limiter, also_limits) = occupancy_limiters(longest);
     Ok(ProfileRun {
         version: version.to_owned(),
         dtype,
@@ -225,7 +219,8 @@ pub fn summarize(
         bank_conflicts: conflicts,
         sectors_per_request: sectors,
         occupancy_percent: longest.number(ACTIVE),
-        occupancy_limiter: occupancy_limiter(longest),
+        occupancy_limiter,
+        also_limits,
         source: source.to_owned(),
     })
 }
@@ -264,10 +259,12 @@ fn stalls(launch: &Launch) -> BTreeMap<String, f64> {
     found.into_iter().map(|(reason, value)| (reason, value / all)).collect()
 }
 
-/// What allows the fewest blocks; of equals the first in [`OCCUPANCY`]'s order.
-fn occupancy_limiter(launch: &Launch) -> Option<OccupancyLimiter> {
-    let limits = OCCUPANCY.iter().filter_map(|(limiter, metric)| Some((*limiter, launch.number(metric)?)));
-    limits.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(limiter, _)| limiter)
+/// What allows the fewest blocks, and what else allows as few; the first in [`OCCUPANCY`]'s order comes first.
+fn occupancy_limiters(launch: &Launch) -> (Option<OccupancyLimiter>, Vec<OccupancyLimiter>) {
+    let limits = || OCCUPANCY.iter().filter_map(|(limiter, metric)| Some((*limiter, launch.number(metric)?)));
+    let least = limits().map(|(_, blocks)| blocks).fold(f64::INFINITY, f64::min);
+    let mut limiters = limits().filter(|(_, blocks)| *blocks <= least).map(|(limiter, _)| limiter);
+    (limiters.next(), limiters.collect())
 }
 
 #[cfg(test)]

@@ -80,12 +80,16 @@ pub fn explanation(prediction: &Prediction, profile: &ProfileRun, work: Option<(
     let mut checks = vec![limiter(prediction.limiter, profile)];
     checks.extend(work.map(|(operation, shape)| bytes(operation, shape, profile)));
     checks.push(stalls(prediction, profile));
-    let occupancy = profile.occupancy_limiter;
+    // As few blocks may be all that several things allow: each of them is the limiter.
+    let limiters: Vec<_> = profile.occupancy_limiter.iter().chain(&profile.also_limits).collect();
     checks.push(Check {
         what: "keeps more blocks away",
         declared: prediction.occupancy_limiter.to_string(),
-        found: occupancy.map_or_else(unmeasured, |limiter| limiter.to_string()),
-        holds: occupancy.map(|limiter| limiter == prediction.occupancy_limiter),
+        found: match limiters.as_slice() {
+            [] => unmeasured(),
+            found => found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
+        },
+        holds: (!limiters.is_empty()).then(|| limiters.contains(&&prediction.occupancy_limiter)),
     });
     let per_request = [
         ("bank conflicts a request", prediction.bank_conflicts_per_request, profile.bank_conflicts),
@@ -209,6 +213,7 @@ mod tests {
             sectors_per_request: Some(4.0),
             occupancy_percent: Some(90.0),
             occupancy_limiter: Some(OccupancyLimiter::Threads),
+            also_limits: Vec::new(),
             source: "ncu".to_owned(),
         }
     }
@@ -236,6 +241,11 @@ mod tests {
             wrong(|profile| profile.occupancy_limiter = Some(OccupancyLimiter::Registers)),
             ["keeps more blocks away"]
         );
+        let tie = |profile: &mut ProfileRun| {
+            profile.occupancy_limiter = Some(OccupancyLimiter::Registers);
+            profile.also_limits = vec![OccupancyLimiter::Threads];
+        };
+        assert!(wrong(tie).is_empty());
         assert_eq!(wrong(|profile| profile.bank_conflicts = Some(1.0)), ["bank conflicts a request"]);
         assert_eq!(wrong(|profile| profile.sectors_per_request = Some(32.0)), ["sectors a request, at most"]);
     }

@@ -99,6 +99,7 @@ fn what_a_profiler_saw_is_among_the_limits() {
         sectors_per_request: Some(4.0),
         occupancy_percent: Some(91.0),
         occupancy_limiter: Some(OccupancyLimiter::Threads),
+        also_limits: Vec::new(),
         source: "ncu 2025.3".to_owned(),
     });
     let text: String = of_run(step, &of, None).iter().map(|judgement| judgement.text("mine.cu", step)).collect();

@@ -199,7 +199,7 @@ fn in_flight(step: &'static Step, of: &StepRun, run: &LabRun) -> Option<Drawing>
                 at: (bytes as f64 / 1024.0, rate(point)?.value),
                 ink: Ink::of(index),
                 sign: (index + 1).to_string(),
-                label: format!("{title}: {} KiB", bytes / 1024),
+                label: format!("{}: {} KiB", version.version, bytes / 1024),
                 hover: format!("{}; {bytes} bytes in flight a multiprocessor", hover(title, version, point)),
                 filled: is_good(step, run, version, point),
                 below: 0.0,

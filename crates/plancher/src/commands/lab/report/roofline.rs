@@ -26,15 +26,17 @@ fn shared_memory(step: &'static Step, of: &StepRun, run: &LabRun, dtype: Dtype) 
     chart(step, of, run, dtype, intensity, ("shared memory", peak / 2.0, peak))
 }
 
-/// A block whose tile has R rows and C columns fetches R + C numbers for every R x C products.
+/// A block whose tile has R rows and C columns fetches R + C numbers for every R x C products, if it keeps them in shared
+/// memory: the versions that do not are not drawn.
 fn second_level_cache(step: &'static Step, of: &StepRun, run: &LabRun, dtype: Dtype) -> Option<Drawing> {
     let peaks = &run.machine.datasheet_tflops;
     let peak = if dtype == Dtype::F32 { peaks.fp32 } else { peaks.bf16 }?;
     let cache = run.steps.iter().flat_map(|step| &step.ceilings).find(|ceiling| ceiling.name == Ceiling::L2)?;
     let intensity = |version: &VersionRun| {
-        let Grid::Tile { columns, rows } = step.version(&version.version).ok()?.directives().ok()?.grid else {
-            return None;
-        };
+        let known = step.version(&version.version).ok()?;
+        let of_shared_memory = |name: &&str| ["LDS", "HGMMA"].iter().any(|start| name.starts_with(start));
+        known.instructions.iter().find(|name| of_shared_memory(name))?;
+        let Grid::Tile { columns, rows } = known.directives().ok()?.grid else { return None };
         Some(2.0 * (rows * columns) as f64 / (dtype.bytes() * (rows + columns)) as f64)
     };
     chart(step, of, run, dtype, intensity, ("the second-level cache", median(&cache.samples) / 1e3, peak))
@@ -62,7 +64,7 @@ fn chart(
             at,
             ink: Ink::of(index),
             sign: (index + 1).to_string(),
-            label: format!("{title}: {} FLOP a byte", significant(at.0, 3)),
+            label: format!("{}: {} FLOP a byte", version.version, significant(at.0, 3)),
             hover: format!("{}; {} FLOP a byte of {memory}", hover(title, version, point), significant(at.0, 3)),
             filled: is_good(step, run, version, point),
             below: 0.0,
