@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plancher_lab::catalogue;
 use plancher_lab::record::{LabRun, SCHEMA, StepRun, VersionRun};
+use plancher_lab::step::Criterion;
+use plancher_lab::verdict::Outcome;
+use plancher_lab::{Step, catalogue};
 
 use crate::file::read_text;
 
@@ -87,4 +89,13 @@ pub(super) fn step<'a>(run: &'a LabRun, id: &str) -> Option<&'a StepRun> {
 pub(super) fn is_stale(step: &str, version: &VersionRun) -> bool {
     let now = catalogue::step(step).and_then(|step| step.version(&version.version));
     now.map_or(true, |now| now.sha256() != version.source_sha256)
+}
+
+/// Whether a version by which a criterion was decided is stale.
+pub(super) fn decided_by_stale(step: &Step, of: &StepRun, criterion: &Criterion, outcome: &Outcome) -> bool {
+    criterion.tests.iter().zip(&outcome.parts).any(|(test, part)| {
+        let decided =
+            |version: &&VersionRun| part.version.as_ref() == Some(&version.version) && version.dtype == test.dtype;
+        of.versions.iter().filter(decided).any(|version| is_stale(step.id, version))
+    })
 }

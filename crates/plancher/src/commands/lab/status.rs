@@ -57,7 +57,7 @@ pub(super) struct Row {
     bar: &'static str,
     bar_status: Status,
     measured: String,
-    /// A kernel has changed since it was measured.
+    /// A kernel that decided has changed since it was measured.
     stale: bool,
 }
 
@@ -130,7 +130,9 @@ fn measured(step: &'static Step, run: Option<&LabRun>) -> Row {
             words.push(part);
         }
     }
-    let stale = of_step.is_some_and(|of| of.versions.iter().any(|version| evidence::is_stale(step.id, version)));
+    let is_stale =
+        |criterion, outcome| of_step.is_some_and(|of| evidence::decided_by_stale(step, of, criterion, outcome));
+    let stale = is_stale(&step.plan, &plan) || is_stale(&step.bar, &bar);
     row(step, (plan.status, bar.status), words.join("; "), stale)
 }
 

@@ -143,7 +143,9 @@ pub(super) fn verdicts(step: &Step, run: Option<&StepRun>, machine: &Machine) ->
         let outcome = criterion(of, run, machine);
         let measured = measured(of, &outcome, run);
         let measured = if measured.is_empty() { measured } else { format!(" ({measured})") };
-        format!("{who}: {}: {}{measured}", of.text, text::status(outcome.status))
+        let stale = run.is_some_and(|run| evidence::decided_by_stale(step, run, of, &outcome));
+        let stale = if stale { ", stale" } else { "" };
+        format!("{who}: {}: {}{stale}{measured}", of.text, text::status(outcome.status))
     };
     vec![line("the plan", &step.plan), line("our bar", &step.bar)]
 }
@@ -218,6 +220,7 @@ mod tests {
             version("bulk_ring", 1.5),
         ];
         let mut run = run(versions);
+        assert!(super::step(step, &run.steps[0], &run.machine).contains("PASS, stale"));
         // All but the first are as they are in the catalogue.
         for version in &mut run.steps[0].versions[1..] {
             version.source_sha256 = step.version(&version.version).expect("there").sha256();

@@ -95,6 +95,14 @@ fn the_tracking_table_says_what_was_reached() {
     assert_eq!(value[1]["plan_status"], "not_compared");
     assert!(value[1]["measured"].as_str().is_some_and(|text| text.contains("naive 1.00x, shared ")), "{value}");
     assert_eq!(value[11]["measured"], "not here yet");
+    // A kernel that has changed since it decided makes the row stale, another one does not.
+    let is_stale = |recorded: &mut LabRun, id: &str| {
+        for version in recorded.steps[0].versions.iter_mut().filter(|version| version.version == id) {
+            version.source_sha256 = "0".repeat(64);
+        }
+        status(recorded)[0]["stale"] == true
+    };
+    assert!(!is_stale(&mut recorded, "scalar") && is_stale(&mut recorded, "unrolled"));
     // A wrong kernel is no record, however fast.
     for version in &mut recorded.steps[0].versions {
         version.cases[1].error = 9.0;
