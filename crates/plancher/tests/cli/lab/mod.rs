@@ -121,7 +121,12 @@ fn the_report_is_one_page_that_loads_nothing() {
     let out = folder.path().join("lab.html");
     let evidence = Evidence::of(&fixture::run());
     let path = out.to_str().expect("UTF-8");
-    run(&["lab", "report", "--evidence", evidence.path(), "--out", path]).ok();
+    let charts = folder.path().join("lab.svg");
+    let svg = charts.to_str().expect("UTF-8");
+    run(&["lab", "report", "--evidence", evidence.path(), "--out", path, "--svg", svg]).ok();
+    let drawn = std::fs::read_to_string(&charts).expect("it is there");
+    assert!(drawn.starts_with("<svg") && drawn.contains("prefers-color-scheme:dark"), "{drawn}");
+    assert!(drawn.contains("Of triad, f32 at 2^28") && drawn.ends_with("</svg>\n"));
     let page = std::fs::read_to_string(&out).expect("it is there");
     for never in ["<script", "http://", "https://", "url(", "@import", "src="] {
         let uses = page.replace("http://www.w3.org/2000/svg", "");
@@ -235,6 +240,7 @@ fn what_is_wrong_is_one_line_with_its_status() {
         path.to_str().expect("UTF-8").to_owned()
     };
     let mut wrong = fixture::run();
+    let good = file("good.json", &serde_json::to_string(&wrong).expect("JSON"));
     wrong.schema = 7;
     let schema = file("schema.json", &serde_json::to_string(&wrong).expect("JSON"));
     wrong.schema = 1;
@@ -250,6 +256,7 @@ fn what_is_wrong_is_one_line_with_its_status() {
         run(&["lab", "status", "--evidence", "/no/such/file"]).error(1),
         run(&["lab", "status", "--evidence", "Cargo.toml"]).error(1),
         run(&["lab", "report", "--evidence", &schema]).error(1),
+        run(&["lab", "report", "--evidence", &good, "--out", "/no/such/folder/x"]).error(1),
         run(&["lab", "report", "--evidence", &negative]).error(1),
     ];
     let missing = format!("{}/missing.cu", folder.path().display());

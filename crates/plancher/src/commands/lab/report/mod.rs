@@ -4,7 +4,7 @@ mod charts;
 mod page;
 mod roofline;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -24,6 +24,9 @@ pub(super) struct Arguments {
     /// Where to; `-` is standard output
     #[arg(long, value_name = "FILE", default_value = "lab.html")]
     out: PathBuf,
+    /// Write the charts as one SVG file too
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// The charts of all steps of a run as one SVG file.
@@ -37,11 +40,18 @@ pub(super) fn figure(run: &LabRun) -> String {
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let recorded = arguments.evidence.require()?;
+    if let Some(path) = &arguments.svg {
+        write(path, &figure(&recorded.run))?;
+    }
     let page = page::page(&recorded.run);
     if arguments.out.as_os_str() == "-" {
         return Ok(output::text(&page)?);
     }
-    std::fs::write(&arguments.out, page).with_context(|| format!("cannot write `{}`", arguments.out.display()))?;
+    write(&arguments.out, &page)?;
     output::note(&format!("wrote `{}`", arguments.out.display()));
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
