@@ -229,8 +229,8 @@ def sanitized(evidence, name, executor):
             "--ignore-eos", "--device", "cuda", "-q", "--executor", executor, *(drawn if name == "qwen3-qknorm" else ())]
 
 
-#: What racecheck would say of the megakernel is no finding: its warps meet in flags of shared memory that are released and
-#: acquired, which the tool takes for races; `tests/protocol` holds the protocol to the memory model instead.
+#: racecheck knows no flags in shared memory, by which the megakernel's warps meet: it would report each as a race.
+#: `tests/protocol` holds the protocol to the memory model instead.
 TOOLS = {"graph": ("memcheck", "racecheck", "initcheck", "synccheck"), "mega": ("memcheck", "initcheck", "synccheck")}
 
 

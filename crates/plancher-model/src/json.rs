@@ -131,9 +131,9 @@ impl<'a> Fields<'a> {
     /// A finite number above zero.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>> {
         let number = self.number(name)?;
-        if number.is_some_and(|n| n <= 0.0) {
+        if number.is_some_and(|n| n <= 0.0 || !(n as f32).is_normal()) {
             let value = self.value(name).unwrap_or(&Value::Null);
-            return Err(self.unexpected(name, value, "a number above 0"));
+            return Err(self.unexpected(name, value, "a number above 0 that f32 can hold"));
         }
         Ok(number)
     }

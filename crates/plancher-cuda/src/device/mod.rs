@@ -13,6 +13,7 @@ use serde::Serialize;
 pub use properties::Properties;
 
 use self::faults::Faults;
+use self::recording::Recording;
 use crate::driver::{check, check_for, driver};
 use crate::{Architecture, CudaError, Result};
 
@@ -235,35 +236,15 @@ impl Device {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<(sys::CUgraph, Vec<Arc<str>>)> {
         self.bind()?;
-        let mut stream: CUstream = std::ptr::null_mut();
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is current, and `stream` is a place for the handle.
-        self.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, flags) })?;
-        // Relaxed: `work` may allocate, and other threads may do anything. Only this stream is recorded.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream was made above.
-        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
-        let mut graph: sys::CUgraph = std::ptr::null_mut();
-        let outcome = self.check_for("cuStreamBeginCapture", begun, || format!("graph `{name}`")).and_then(|()| {
-            recording::begin(self.identity(), stream);
-            let outcome = work();
-            // SAFETY: recording began above and ends whatever happened in between; `graph` is a place for the handle.
-            let ended = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
-            let kernels = recording::end();
-            outcome.and(self.check_for("cuStreamEndCapture", ended, || format!("graph `{name}`"))).map(|()| kernels)
-        });
-        // SAFETY: the stream was made above, and nothing uses it any more.
-        let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
-        match outcome {
-            Ok(kernels) => Ok((graph, kernels)),
-            Err(error) => {
-                if !graph.is_null() {
-                    // SAFETY: the graph was made above, and nobody else has it.
-                    let _ = unsafe { sys::cuGraphDestroy(graph) };
-                }
-                Err(error)
-            }
+        let recording = Recording::begin(self, name)?;
+        let outcome = work();
+        let (graph, kernels) = recording.end()?;
+        if let Err(error) = outcome {
+            // SAFETY: the graph was just made, and nobody else has it.
+            let _ = unsafe { sys::cuGraphDestroy(graph) };
+            return Err(error);
         }
+        Ok((graph, kernels))
     }
 
     /// As [`Self::launched`], for a graph of these kernels.

@@ -1,8 +1,9 @@
 //! How long a token should take by the plan: the chain of instructions that waits for itself from layer to layer, beside
 //! the stream of weights that runs ahead of it as far as the ring is deep.
 //!
-//! The constants were measured with a prototype on one H200 (Llama-3.2-1B's shape, bf16, a short context). What comes out
-//! is an estimate, not a bound: other devices have other hops, and a long context adds pages to read.
+//! The constants are what the kernel's traces show on one H200, and, where the memory is loaded, what makes its measured
+//! tokens of three models come out (`docs/megakernel-log.md`). It is an estimate, not a bound: other devices have other
+//! hops, and a long context adds pages to read.
 
 use serde::Serialize;
 
@@ -11,10 +12,12 @@ use super::{Plan, Product, STAGE_BYTES};
 /// Rate of a pure stream of weights with as many bytes under way as the kernel allows, in 1e9 bytes a second: 2.4716 GB in
 /// 547 us.
 pub const H200_STREAM: f64 = 4518.0;
+/// What is left of it where exchanges are waited for, during which little is under way.
+const LOADED_STREAM: f64 = 0.96;
 /// What one multiprocessor takes in at most, in 1e9 bytes a second: 132 of them read 8.7 TB/s from the L2 cache.
 const MULTIPROCESSOR_STREAM: f64 = 8700.0 / 132.0;
-/// Microseconds that a worker computes on a stage: a layer of 58 stages takes 13.1 without the stream, less its hops.
-const STAGE_COMPUTE: f64 = (13.1 - 3.0 * IDLE.hop - IDLE.attention) / 58.0;
+/// Microseconds that a worker computes on a stage that is there.
+const STAGE_COMPUTE: f64 = 0.1;
 
 /// Stages of a product that are followed one by one: by then its end no longer depends on how it began.
 const STEADY: usize = 4096;
@@ -30,17 +33,17 @@ struct Hops {
     token: f64,
 }
 
-/// While nothing else uses the memory. The whole loop without weights took 242 us, which leaves one hop for the token.
-const IDLE: Hops = Hops { hop: 0.9, attention: 2.15, token: 0.9 };
+/// While nothing else uses the memory: a word is seen 0.7 us after it was written, and sums are waited for and finished.
+const IDLE: Hops = Hops { hop: 1.4, attention: 2.7, token: 3.0 };
 /// While the weights stream.
-const LOADED: Hops = Hops { hop: 1.7, attention: 2.6, token: 12.0 };
+const LOADED: Hops = Hops { hop: 2.3, attention: 4.2, token: 12.0 };
 
 /// A span between idle and loaded memory, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Span {
     /// Hops as fast as with an idle memory.
     pub idle: f64,
-    /// Hops as slow as beside the stream.
+    /// Hops as slow as beside the stream, and the stream as slow as beside hops.
     pub loaded: f64,
 }
 
@@ -104,7 +107,7 @@ impl Estimate {
             .collect();
         let layer = &products[..Product::OF_LAYER.len()];
         let path = |wait: fn(&ProductEstimate) -> f64| layer.iter().map(|p| p.compute_us + wait(p)).sum();
-        let token = |wait: fn(&Span) -> f64, token: f64| {
+        let token = |wait: fn(&Span) -> f64, token: f64, stage_us: f64| {
             let mut chain = Vec::with_capacity(plan.shape.layers * layer.len() + 1);
             for _ in 0..plan.shape.layers {
                 chain.extend(layer.iter().map(|product| (product.stages, wait(&product.wait_us))));
@@ -120,8 +123,8 @@ impl Estimate {
             layer_path_us: Span { idle: path(|p| p.wait_us.idle), loaded: path(|p| p.wait_us.loaded) },
             ring_us: plan.ring.stages as f64 * stage_us,
             token_us: Span {
-                idle: token(|span| span.idle, IDLE.token),
-                loaded: token(|span| span.loaded, LOADED.token),
+                idle: token(|span| span.idle, IDLE.token, stage_us),
+                loaded: token(|span| span.loaded, LOADED.token, stage_us / LOADED_STREAM),
             },
             products,
         }

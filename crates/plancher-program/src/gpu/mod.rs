@@ -41,4 +41,4 @@ pub use product::{CONSUMERS, K_MULTIPLE, Product, ProductPlan, STAGE_BYTES, STAG
 pub use ring::{LEAST_STAGES, Ring};
 pub use shape::Shape;
 pub use summary::{Balance, ProductSummary, Summary, WorkerSummary};
-pub use target::{Element, MOST_MULTIPROCESSORS, Target};
+pub use target::{Element, MOST_MULTIPROCESSORS, MOST_SHARED_MEMORY, Target};

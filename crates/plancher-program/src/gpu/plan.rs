@@ -11,6 +11,10 @@ use super::{
 /// Outputs of attention that a worker combines at a time.
 const COMBINE_UNIT: usize = 8;
 
+/// The most instructions of all workers together: twice what the largest models need on the largest devices, and few enough
+/// to be checked in seconds.
+const MOST_INSTRUCTIONS: usize = 1 << 18;
+
 /// What one worker does in a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPlan {
@@ -83,6 +87,10 @@ impl Plan {
         if bound.saturating_mul(INSTRUCTION_BYTES) > target.shared_memory {
             let needed = bound.saturating_mul(INSTRUCTION_BYTES);
             return Err(PlanError::SharedMemory { available: target.shared_memory, needed });
+        }
+        if bound.saturating_mul(workers) > MOST_INSTRUCTIONS {
+            let expected = "fewer layers: all workers together have at most 262144 instructions";
+            return Err(PlanError::Size { field: "num_hidden_layers", value: shape.layers, expected });
         }
         let mut plan = Self {
             target,

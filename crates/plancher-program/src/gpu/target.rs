@@ -7,7 +7,7 @@ use super::PlanError;
 /// The most multiprocessors that a plan is made for; more than any GPU has.
 pub const MOST_MULTIPROCESSORS: usize = 512;
 /// The most shared memory of a block, in bytes; more than any GPU has.
-const MOST_SHARED_MEMORY: usize = 512 << 10;
+pub const MOST_SHARED_MEMORY: usize = 512 << 10;
 /// The most positions of a sequence, as the loader allows them.
 const MOST_POSITIONS: usize = 1 << 31;
 

@@ -38,6 +38,16 @@ pub(crate) fn llama_1b() -> ModelConfig {
     Recipe { vocab: 128_256, ..recipe }.config()
 }
 
+/// Qwen3-0.6B's shapes.
+pub(crate) fn qwen3_0_6b() -> ModelConfig {
+    Recipe { vocab: 151_936, qk_norm: true, ..recipe(28, 8, 2, 128, 1024, 3072) }.config()
+}
+
+/// Llama-3.1-8B's shapes.
+pub(crate) fn llama_8b() -> ModelConfig {
+    Recipe { vocab: 128_256, ..recipe(32, 8, 4, 128, 4096, 14336) }.config()
+}
+
 prop_compose! {
     pub(crate) fn plans()(
         layers in 1usize..3,

@@ -61,6 +61,14 @@ fn what_the_kernel_cannot_do_is_refused_in_one_line() {
     assert!(Plan::new(&good.config(), Target { shared_memory: needed - 1, ..target(8) }).is_err());
 }
 
+#[test]
+fn more_layers_than_can_be_checked_are_refused_before_their_lists_are_made() {
+    let target = Target { multiprocessors: 512, shared_memory: 512 << 10, ..target(1) };
+    let config = recipe(3000, 64, 1, 64, 2048, 8192).config();
+    let error = Plan::new(&config, target).expect_err("half a million instructions and more");
+    assert!(matches!(error, PlanError::Size { field: "num_hidden_layers", value: 3000, .. }), "{error}");
+}
+
 /// Mostly multiples of `unit`, else what files and callers could claim.
 fn size(unit: usize, most: usize) -> impl Strategy<Value = usize> {
     let edges = prop_oneof![Just(0), Just(usize::MAX), (0u32..64).prop_map(|bits| 1 << bits), 0..unit * most];

@@ -62,13 +62,22 @@ fn the_cpus_program_is_the_one_that_runs() {
 }
 
 #[test]
+fn a_model_without_weights_can_be_planned() {
+    let of = |model: &str| run(&["program", model, "--device", "cuda", "--json"]).json()["program"]["layers"].clone();
+    assert_eq!(of(&format!("{LLAMA}/config.json")), of(LLAMA));
+    assert_eq!(of("llama-3.1-8b"), 32);
+    let error = run(&["program", "no-such-model", "--device", "cuda"]).error(1);
+    assert!(error.contains("`no-such-model`"), "{error}");
+}
+
+#[test]
 fn what_cannot_be_planned_is_refused_in_one_line() {
     let gpu =
         |arguments: &[&str], status| run(&[&["program", LLAMA, "--device", "cuda"], arguments].concat()).error(status);
     let messages = [
         run(&["program", "tests/golden/gemma3", "--device", "cuda"]).error(1),
         gpu(&["--shared-memory", "1000"], 1),
-        gpu(&["--multiprocessors", "4000000000"], 1),
+        gpu(&["--multiprocessors", "4000000000"], 2),
         gpu(&["--multiprocessors", "0"], 2),
         gpu(&["--shared-memory", "-1"], 2),
         gpu(&["--context", "5000"], 2),

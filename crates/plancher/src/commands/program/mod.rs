@@ -4,6 +4,7 @@ mod cpu;
 mod cuda;
 
 use clap::Args;
+use plancher_program::gpu::{MOST_MULTIPROCESSORS, MOST_SHARED_MEMORY};
 
 use crate::arguments::{DEFAULT_MODEL, count, worker_count};
 use crate::failure::usage;
@@ -18,7 +19,7 @@ use crate::{gpu, output};
 /// Times are estimates from the plan and from what was measured on an H200 once; nothing is run.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The model: a path, a preset, or org/name[@revision]
+    /// The model: a path, also of a `config.json` alone, a preset, or org/name[@revision]
     #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
     model: String,
     /// For which device: `cuda` or `cuda:N` (an NVIDIA GPU), `cpu`, or `auto`, which takes the first GPU if it is usable
@@ -32,10 +33,10 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     context: Option<usize>,
     /// Multiprocessors of the GPU [default: the GPU's; without one, an H200's 132]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = at_most::<MOST_MULTIPROCESSORS>, allow_negative_numbers = true)]
     multiprocessors: Option<usize>,
     /// The most shared memory of a block, in bytes [default: the GPU's; without one, an H200's 232448]
-    #[arg(long, value_name = "BYTES", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = at_most::<MOST_SHARED_MEMORY>, allow_negative_numbers = true)]
     shared_memory: Option<usize>,
     /// Workers on the CPU [default: one per physical core]
     #[arg(short, long, value_name = "N", value_parser = worker_count, allow_negative_numbers = true)]
@@ -45,10 +46,15 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// A number from 1 to `MOST`.
+fn at_most<const MOST: usize>(text: &str) -> Result<usize, String> {
+    count(text).and_then(|value| if value <= MOST { Ok(value) } else { Err(format!("must be at most {MOST}")) })
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let ordinal = gpu_ordinal(arguments)?;
-    let session = Session::open_on(&arguments.model, arguments.load_format, Placement::Cpu)?;
+    let session = open(arguments)?;
     let context = session::context(&session.model, arguments.context)?;
     let text = match (ordinal, arguments.json) {
         (None, false) => cpu::report(&session.model, arguments.threads)?.text(),
@@ -63,6 +69,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     };
     Ok(output::text(&text)?)
+}
+
+/// The model. No weights are read: where they are not here, their shapes will do.
+fn open(arguments: &Arguments) -> anyhow::Result<Session> {
+    let open = |format| Session::open_on(&arguments.model, format, Placement::Cpu);
+    match arguments.load_format {
+        LoadFormat::Auto => open(LoadFormat::Auto).or_else(|error| open(LoadFormat::Dummy).map_err(|_| error)),
+        LoadFormat::Dummy => open(LoadFormat::Dummy),
+    }
 }
 
 /// The GPU to plan for; nothing for the CPU.
