@@ -38,6 +38,14 @@ pub enum LabError {
         /// Why.
         problem: String,
     },
+    /// A recorded run that cannot be one.
+    #[error("`{file}`: {problem}")]
+    Evidence {
+        /// Which file.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Text that should describe a shape or a number type and does not.
     #[error("`{0}` is no shape: write `1024`, `rows x columns` or `m x n x k` without spaces")]
     Shape(String),

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use plancher_lab::record::{LabRun, PointRun, SCHEMA, StepRun, VersionRun};
+use plancher_lab::record::{LabRun, PointRun, StepRun, VersionRun};
 use plancher_lab::step::{Ceiling, Test};
 use plancher_lab::verdict::{Rightness, Status, best, counts, criterion, point, rates, rightness, unit};
-use plancher_lab::{Dtype, Shape, Step, catalogue};
+use plancher_lab::{Dtype, Shape, Step, catalogue, read_run};
 
 use super::record::{Bar, Check, Kernel, Record};
 
@@ -149,8 +149,7 @@ impl Run {
     pub(super) fn read(path: &PathBuf) -> Result<Self> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let text = std::fs::read_to_string(path)?;
-        let run: LabRun = serde_json::from_str(&text).with_context(|| format!("`{}`", path.display()))?;
-        ensure!(run.schema == SCHEMA, "`{}`: `schema` is {}, not {SCHEMA}", path.display(), run.schema);
+        let run = read_run(&path.display().to_string(), &text)?;
         Ok(Self { machine: name.trim_end_matches(ENDING).to_owned(), run })
     }
 
@@ -254,7 +253,7 @@ fn bar(step: &Step, wanted: &Wanted) -> Option<&'static Test> {
 
 #[cfg(test)]
 mod tests {
-    use plancher_lab::record::{Case, CaseRun, Label, Machine, Peaks};
+    use plancher_lab::record::{Case, CaseRun, Label, Machine, Peaks, SCHEMA};
 
     use super::super::figure::Figure;
     use super::*;

@@ -24,6 +24,7 @@ pub use judgement::Judgement;
 pub use launch::{launch, replay};
 pub use problem::{Array, Problem, Role, TOO_PRECISE};
 pub use timing::Effort;
+pub(crate) use timing::label;
 
 /// Memory for the arrays of the five cases and of the points that are timed, in bytes, and for the ceilings beside them.
 pub(crate) fn memory_needed(problems: impl Iterator<Item = Problem>, l2: u64) -> u64 {

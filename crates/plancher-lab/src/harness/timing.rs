@@ -53,7 +53,7 @@ pub(super) fn instances(problem: &Problem, l2: u64) -> u64 {
 }
 
 /// Where the data of a point lie.
-pub(super) fn label(problem: &Problem, l2: u64) -> Label {
+pub(crate) fn label(problem: &Problem, l2: u64) -> Label {
     let rotated = instances(problem, l2) * bytes_of(problem);
     if rotated >= 4 * l2 { Label::Memory } else { Label::L2 }
 }

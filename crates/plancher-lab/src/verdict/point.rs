@@ -2,6 +2,7 @@
 
 use super::estimate::Estimate;
 use crate::Dtype;
+use crate::harness::times_disagree;
 use crate::record::{Label, Machine, PointRun};
 use crate::step::Ceiling;
 
@@ -31,19 +32,28 @@ pub fn rate(point: &PointRun) -> Option<Estimate> {
     Estimate::of(&rates(point))
 }
 
-/// Of its ceiling, from pairs of a launch and the ceiling's right after it.
+/// Of its ceiling, from pairs of a launch and the ceiling's right after it; `None` where the cache served what is compared with
+/// the memory.
 #[must_use]
 pub fn fraction(point: &PointRun) -> Option<Estimate> {
-    if point.ceiling_samples.len() != point.milliseconds.len() {
+    if point.ceiling_samples.len() != point.milliseconds.len() || is_served_by_cache(point) {
         return None;
     }
     let ratios = rates(point).into_iter().zip(&point.ceiling_samples).map(|(rate, ceiling)| rate / ceiling);
     Estimate::of(&ratios.collect::<Vec<_>>())
 }
 
-/// Of what the data sheet promises.
+/// Whether a ceiling of the memory says nothing of the point: its data lie in the cache, at least in part.
+fn is_served_by_cache(point: &PointRun) -> bool {
+    point.label == Label::L2 && !matches!(point.ceiling, Ceiling::L2 | Ceiling::Cublas)
+}
+
+/// Of what the data sheet promises; `None` where it is not known, or the cache served what is compared with the memory.
 #[must_use]
 pub fn datasheet_fraction(machine: &Machine, dtype: Dtype, point: &PointRun) -> Option<Estimate> {
+    if is_served_by_cache(point) {
+        return None;
+    }
     let most = if is_product(point) { peak(machine, dtype) } else { machine.datasheet_bandwidth_gb_per_s };
     let most = most.filter(|&most| most > 0.0)?;
     Estimate::of(&rates(point).into_iter().map(|rate| rate / most).collect::<Vec<_>>())
@@ -86,7 +96,8 @@ pub fn below_floor(machine: &Machine, dtype: Dtype, point: &PointRun) -> Option<
 /// Why the point's times do not count, where they do not.
 ///
 /// # Errors
-/// Says why: a failure that was recorded, too few samples, no launch verified, or a time below the floor.
+/// Says why: a failure that was recorded, too few samples, no launch verified, a time below the floor, or clocks that do not
+/// agree.
 pub fn counts(machine: &Machine, dtype: Dtype, point: &PointRun) -> Result<(), String> {
     if let Some(failure) = &point.failure {
         return Err(failure.text.clone());
@@ -97,7 +108,12 @@ pub fn counts(machine: &Machine, dtype: Dtype, point: &PointRun) -> Result<(), S
     if point.verified == 0 {
         return Err("no timed launch was verified".to_owned());
     }
-    below_floor(machine, dtype, point).map_or(Ok(()), Err)
+    if point.host_milliseconds.len() != point.milliseconds.len() {
+        let (device, host) = (point.milliseconds.len(), point.host_milliseconds.len());
+        return Err(format!("{device} times by the device's clock and {host} by the host's"));
+    }
+    // What was judged when it was measured is judged again.
+    below_floor(machine, dtype, point).or_else(|| times_disagree(point)).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -157,6 +173,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_the_cache_serves_is_no_part_of_the_memorys_ceiling() {
+        let mut point = point(&[1.2; 5], Ceiling::Triad);
+        point.label = Label::L2;
+        assert_eq!((super::fraction(&point), datasheet_fraction(&machine(), Dtype::F32, &point)), (None, None));
+        point.ceiling = Ceiling::L2;
+        assert!(super::fraction(&point).is_some());
+    }
+
+    #[test]
     fn times_below_the_floor_do_not_count() {
         let counts = |change: &dyn Fn(&mut PointRun)| {
             let mut point = point(&[1.01, 1.02, 1.03, 1.02, 1.01], Ceiling::Triad);
@@ -170,6 +195,10 @@ pub(super) mod tests {
         let error = counts(&|point| (point.label, point.milliseconds[3]) = (Label::L2, 0.9)).expect_err("too fast");
         assert_eq!(error, "0.9000 ms means 74.4 TFLOP/s, more than the arithmetic can do (67.0 TFLOP/s)");
         assert!(counts(&|point| (point.label, point.milliseconds[3], point.flops) = (Label::L2, 0.9, 1)).is_ok());
+        let error = counts(&|point| point.host_milliseconds = vec![9.0; 5]).expect_err("work elsewhere");
+        assert!(error.ends_with("something ran that the marks do not enclose"), "{error}");
+        let error = counts(&|point| point.host_milliseconds.clear()).expect_err("no host's times");
+        assert_eq!(error, "5 times by the device's clock and 0 by the host's");
         assert_eq!(counts(&|point| point.verified = 0), Err("no timed launch was verified".to_owned()));
         assert_eq!(counts(&|point| point.milliseconds.truncate(4)), Err("4 samples, fewer than 5".to_owned()));
     }

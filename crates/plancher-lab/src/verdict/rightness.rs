@@ -43,7 +43,7 @@ pub fn rightness(version: &VersionRun) -> Rightness<'_> {
         }
         // An error that is no number is no small one; where nothing may differ, nothing does.
         let part = if run.error == 0.0 { 0.0 } else { run.error / run.limit };
-        if run.failure.is_some() || part.is_nan() || part > 1.0 {
+        if run.failure.is_some() || !run.limit.is_finite() || !(0.0..=1.0).contains(&part) {
             return Rightness::Wrong(run);
         }
         error = error.max(part);

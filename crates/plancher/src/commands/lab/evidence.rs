@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plancher_lab::record::{LabRun, SCHEMA, StepRun, VersionRun};
+use plancher_lab::record::{LabRun, StepRun, VersionRun};
 use plancher_lab::step::Criterion;
 use plancher_lab::verdict::Outcome;
-use plancher_lab::{Step, catalogue};
+use plancher_lab::{Step, catalogue, read_run};
 
 use crate::file::read_text;
 
@@ -35,7 +35,7 @@ impl EvidenceOption {
             Some(path) => read(path).map(Some),
             None if BUILT_IN.trim().is_empty() => Ok(None),
             None => {
-                let run = parse("the recorded evidence", BUILT_IN)?;
+                let run = read_run("the recorded evidence", BUILT_IN)?;
                 Ok(Some(Recorded { run, from: "recorded when the program was built".to_owned() }))
             }
         }
@@ -54,30 +54,8 @@ impl EvidenceOption {
 
 /// The run in a file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Recorded> {
-    let name = format!("`{}`", path.display());
-    let run = parse(&name, &read_text(path).map_err(anyhow::Error::msg)?)?;
+    let run = read_run(&path.display().to_string(), &read_text(path).map_err(anyhow::Error::msg)?)?;
     Ok(Recorded { run, from: path.display().to_string() })
-}
-
-fn parse(name: &str, text: &str) -> anyhow::Result<LabRun> {
-    let run: LabRun =
-        serde_json::from_str(text).map_err(|error| anyhow::anyhow!("{name} is no run of the lab: {error}"))?;
-    anyhow::ensure!(run.schema == SCHEMA, "{name}: `schema` is {}, not {SCHEMA}", run.schema);
-    for step in &run.steps {
-        for version in &step.versions {
-            for point in &version.points {
-                let times = point.milliseconds.iter().chain(&point.host_milliseconds).chain(&point.ceiling_samples);
-                anyhow::ensure!(
-                    times.into_iter().all(|value| value.is_finite() && *value > 0.0),
-                    "{name}: `{}/{}` at {} has a sample that is not a positive number",
-                    step.step,
-                    version.version,
-                    point.shape
-                );
-            }
-        }
-    }
-    Ok(run)
 }
 
 /// What a run measured of a step.

@@ -2,11 +2,12 @@
 //! what is printed of it is known beforehand.
 
 use plancher_lab::catalogue::STEPS;
+use plancher_lab::harness::Problem;
 use plancher_lab::record::{
     Case, CaseRun, CeilingRun, LabRun, Label, Machine, Peaks, PointRun, Resources, SCHEMA, StepRun, VersionRun,
 };
 use plancher_lab::step::{Ceiling, Point};
-use plancher_lab::{Dtype, Operation, Step, Version};
+use plancher_lab::{Dtype, Operation, Shape, Step, Version};
 
 /// A run of all steps on something like an H200.
 pub(super) fn run() -> LabRun {
@@ -52,25 +53,30 @@ fn of_step(step: &'static Step, operation: Operation) -> StepRun {
         .versions
         .iter()
         .flat_map(|version| version.dtypes.iter().map(move |&dtype| of_version(step, version, dtype, operation)));
-    let l2 = CeilingRun {
-        name: Ceiling::L2,
+    let of_memory = |name, rate| CeilingRun {
+        name,
         dtype: Dtype::F32,
-        shape: plancher_lab::Shape::Vector(1 << 22),
+        shape: Shape::Vector(1 << 22),
         unit: "GB/s".to_owned(),
         how: "read".to_owned(),
-        samples: vec![8000.0; 9],
+        samples: vec![rate; 9],
     };
+    let memory = ceiling(Dtype::F32, Operation::Saxpy);
+    let ceilings = [Ceiling::Copy, Ceiling::Read, Ceiling::Triad].map(|name| of_memory(name, memory));
     StepRun {
         step: step.id.to_owned(),
         versions: versions.collect(),
-        ceilings: vec![l2],
+        ceilings: ceilings.into_iter().chain([of_memory(Ceiling::L2, 8000.0)]).collect(),
         profile: Vec::new(),
         failure: None,
     }
 }
 
 fn of_version(step: &'static Step, version: &'static Version, dtype: Dtype, operation: Operation) -> VersionRun {
-    let case = |case| CaseRun { case, shapes: Vec::new(), error: 0.5, limit: 2.0, failure: None, not_taken: None };
+    let limit = Problem { operation, dtype, shape: Shape::Vector(0) }.limit();
+    let shapes = vec![Shape::Vector(1)];
+    let error = 0.25 * limit;
+    let case = |case| CaseRun { case, shapes: shapes.clone(), error, limit, failure: None, not_taken: None };
     // From where it was predicted to be at the least, a little more for each place in the list.
     let (low, high) =
         version.prediction.fraction_bf16.filter(|_| dtype == Dtype::Bf16).unwrap_or(version.prediction.fraction);
@@ -98,7 +104,10 @@ fn of_point(point: &Point, operation: Operation, fraction: f64) -> PointRun {
     let (bytes, flops) = (operation.bytes(point.dtype, point.shape), operation.flops(point.shape));
     let ceiling = ceiling(point.dtype, operation);
     let work = if operation == Operation::Gemm { flops as f64 / 1e12 } else { bytes as f64 / 1e9 };
-    let small = bytes < 240 << 20 && operation != Operation::Gemm;
+    let problem = Problem { operation, dtype: point.dtype, shape: point.shape };
+    let touched: u64 = problem.arrays().iter().map(|array| array.elements * point.dtype.bytes()).sum();
+    // Up to eight instances rotate.
+    let small = 8 * touched < 4 * machine().l2_bytes;
     // Small sizes take at least some microseconds.
     let seconds = work / (fraction * ceiling) + if small { 2e-6 } else { 0.0 };
     // Some noise of which the median is 1.

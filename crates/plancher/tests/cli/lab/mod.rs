@@ -77,7 +77,8 @@ fn an_explanation_has_prediction_measurement_and_whether_it_held() {
     }
     // A kernel that has changed since is said to have.
     recorded.steps[0].versions[2].source_sha256 = "0".repeat(64);
-    for time in &mut recorded.steps[0].versions[2].points[0].milliseconds {
+    let point = &mut recorded.steps[0].versions[2].points[0];
+    for time in point.milliseconds.iter_mut().chain(&mut point.host_milliseconds) {
         *time *= 2.0;
     }
     let text = explain(Evidence::of(&recorded).path());
