@@ -213,11 +213,12 @@ pub(super) static STEP: Step = Step {
                 top_stalls: ["not_selected", "dispatch_stall"],
                 occupancy_limiter: OccupancyLimiter::Registers,
             },
-            outcome: "Not in the lab's record yet; what follows comes from the experiments in docs/lab-gemm-log.md, in turns \
-                      with cuBLAS. The first guess was wrong: wide reads in which pairs of lanes want the same take two clocks, \
-                      not four. The second was right: with the tile of the versions before and as many reads, but 9 of 10 FMA \
-                      with one register from each bank, a fifth to a quarter is gained, more than by the larger square. This \
-                      smaller form, the best of those experiments, was not predicted but found.",
+            outcome: "What follows comes from the device script of docs/lab-gemm-log.md, in turns with cuBLAS, not from the \
+                      lab's own record (whether that has this version yet is said under `measured`). The first guess was wrong: \
+                      wide reads in which pairs of lanes want the same take two clocks, not four. The second was right: with the \
+                      tile of the versions before and as many reads, but 9 of 10 FMA with one register from each bank, a fifth \
+                      to a quarter is gained, more than by the larger square. This smaller form, the best of those experiments, \
+                      was not predicted but found.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["FFMA", "LDS.128", "LDGSTS"],
