@@ -45,8 +45,9 @@ impl Target {
     #[must_use]
     pub fn without_device(architecture: Architecture) -> Self {
         let (shared, threads) = match architecture.number() {
-            90 | 100 => (228, 2048),
+            90 | 100 | 103 => (228, 2048),
             80 => (164, 2048),
+            75 => (64, 1024),
             _ => (100, 1536),
         };
         Self {
@@ -62,7 +63,7 @@ impl Target {
     /// The most blocks that a multiprocessor holds.
     const fn blocks(&self) -> u32 {
         match self.architecture.number() {
-            86 => 16,
+            75 | 86 => 16,
             89 | 120 | 121 => 24,
             _ => 32,
         }
@@ -290,6 +291,12 @@ mod tests {
         assert_eq!(of(32, 100 << 10, 256), (2, OccupancyLimiter::SharedMemory));
         assert_eq!(of(32, 0, 32), (32, OccupancyLimiter::Blocks));
         assert_eq!(of(255, 0, 1024), (0, OccupancyLimiter::Registers));
+    }
+
+    #[test]
+    fn older_and_newer_multiprocessors_hold_what_they_do() {
+        let threads = |major, minor| Target::without_device(Architecture::of_capability(major, minor)).threads;
+        assert_eq!([threads(7, 5), threads(8, 0), threads(8, 9), threads(10, 3)], [1024, 2048, 1536, 2048]);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Text files that a user names: read whole, but never without bound (a device file has no end).
 
+mod writing;
+
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+
+pub(crate) use writing::{Kind, is_same, require_writable, write_whole};
 
 /// More than any configuration, hardware file, kernel, profile or report has.
 const MOST_BYTES: u64 = 16 << 20;

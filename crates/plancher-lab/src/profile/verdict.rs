@@ -49,6 +49,9 @@ impl Check {
     }
 }
 
+/// The part that a verdict needs.
+const LIMITER: &str = "limiter";
+
 const UNMEASURED: &str = "not measured";
 
 /// An explanation with its parts checked.
@@ -62,8 +65,20 @@ impl Explanation {
     /// Whether no part is wrong and at least the limiter could be told.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.checks.iter().all(|check| check.holds != Some(false))
-            && self.checks.iter().any(|check| check.holds.is_some())
+        self.is_told() && self.checks.iter().all(|check| check.holds != Some(false))
+    }
+
+    /// Whether the limiter could be told, or something else is wrong: what is left is no verdict.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        let limiter = |check: &Check| check.what == LIMITER && check.holds.is_some();
+        self.checks.iter().any(|check| limiter(check) || check.holds == Some(false))
+    }
+
+    /// How many parts were not measured.
+    #[must_use]
+    pub fn unmeasured(&self) -> usize {
+        self.checks.iter().filter(|check| !check.is_measured()).count()
     }
 
     /// How many parts hold, and how many could be told.
@@ -146,7 +161,7 @@ fn limiter(declared: Limiter, profile: &ProfileRun) -> Check {
             _ => Some(share(wanted).is_some_and(|wanted| percent - wanted <= TIE)),
         });
     Check {
-        what: "limiter",
+        what: LIMITER,
         declared: declared.to_string(),
         found: highest.map_or_else(unmeasured, |(name, percent)| format!("{name} at {percent:.0} %")),
         holds,

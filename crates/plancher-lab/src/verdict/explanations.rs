@@ -63,7 +63,7 @@ pub fn explanations(run: &LabRun) -> Vec<Explained> {
 /// What came of the plan's criterion and of ours: the plan's may be counted, ours asks a profiler.
 #[must_use]
 pub fn of_explanations(explained: &[Explained]) -> (Status, Status) {
-    let told: Vec<&Explained> = explained.iter().filter(|one| one.explanation.count().1 > 0).collect();
+    let told: Vec<&Explained> = explained.iter().filter(|one| one.explanation.is_told()).collect();
     if told.is_empty() {
         return (Status::NotMeasured, Status::NotMeasured);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plancher_cuda::{Architecture, Compiler};
 use plancher_lab::engine::{CheckOptions, CheckReport, check};
-use plancher_lab::verdict::rightness;
+use plancher_lab::verdict::{counts, rightness};
 use plancher_lab::{CompileReport, Step, Target, compile_only};
 use serde_json::json;
 
@@ -19,7 +19,8 @@ use crate::progress::Progress;
 
 /// Judge a kernel file: is it right, how fast is it, what limits it, what to try next
 ///
-/// Needs an NVIDIA GPU; with `--compile-only` only NVRTC. Ends with status 1 when the kernel is wrong.
+/// Needs an NVIDIA GPU; with `--compile-only` only NVRTC. Ends with status 1 when the kernel is wrong or its times are
+/// invalid.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The step, by name or number
@@ -75,10 +76,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         output::text(&texts.join("\n"))?;
     }
     let wrong = report.run.steps.iter().flat_map(|of| &of.versions).filter(|version| !rightness(version).is_right());
-    match wrong.count() {
-        0 => Ok(()),
-        _ => anyhow::bail!("`{}` is not right", arguments.file.display()),
-    }
+    anyhow::ensure!(wrong.count() == 0, "`{}` is not right", arguments.file.display());
+    let machine = &report.run.machine;
+    let invalid = report.run.steps.iter().flat_map(|of| &of.versions).find_map(|version| {
+        version.points.iter().filter(|point| !point.sweep).find_map(|point| counts(machine, version.dtype, point).err())
+    });
+    invalid.map_or(Ok(()), |reason| anyhow::bail!("`{}`: the times are INVALID: {reason}", arguments.file.display()))
 }
 
 /// Adds what Nsight Compute sees of right kernels, where it is installed.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plancher_lab::record::{LabRun, StepRun, VersionRun};
 use plancher_lab::step::Criterion;
-use plancher_lab::verdict::Outcome;
+use plancher_lab::verdict::{Explained, Outcome};
 use plancher_lab::{Step, catalogue, read_run};
 
 use crate::file::read_text;
@@ -29,6 +29,11 @@ pub(super) struct Recorded {
 }
 
 impl EvidenceOption {
+    /// The file, where one is named.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.evidence.as_deref()
+    }
+
     /// The run; `None` where none is named and the program has none.
     pub(super) fn load(&self) -> anyhow::Result<Option<Recorded>> {
         match &self.evidence {
@@ -67,6 +72,14 @@ pub(super) fn step<'a>(run: &'a LabRun, id: &str) -> Option<&'a StepRun> {
 pub(super) fn is_stale(step: &str, version: &VersionRun) -> bool {
     let now = catalogue::step(step).and_then(|step| step.version(&version.version));
     now.map_or(true, |now| now.sha256() != version.source_sha256)
+}
+
+/// Whether an explanation is of a version whose file has changed since it was measured.
+pub(super) fn is_stale_explanation(run: &LabRun, explained: &Explained) -> bool {
+    let is_it =
+        |version: &&VersionRun| (version.version.as_str(), version.dtype) == (explained.version, explained.dtype);
+    let version = step(run, explained.step).and_then(|of| of.versions.iter().find(is_it));
+    version.is_some_and(|version| is_stale(explained.step, version))
 }
 
 /// Whether a version by which a criterion was decided is stale.

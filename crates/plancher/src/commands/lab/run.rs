@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
 use clap::Args;
 use plancher_lab::catalogue;
 use plancher_lab::engine::{RunOptions, run_steps};
@@ -11,6 +10,8 @@ use plancher_lab::record::LabRun;
 use plancher_lab::verdict::{counts, rightness};
 
 use super::{child, report, require_known, steps, table};
+use crate::failure::usage;
+use crate::file::{Kind, is_same, require_writable, write_whole};
 use crate::output;
 use crate::progress::Progress;
 
@@ -39,7 +40,8 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     measuring: super::Measuring,
-    /// The commit to record [default: that of the sources that the program was built from, where they are still there]
+    /// The commit to record; with changes unless the sources are still there, at it and unchanged [default: that of the sources
+    /// that the program was built from, where they are still there]
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
 }
@@ -48,10 +50,21 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let steps = steps(&arguments.steps)?;
     require_known(&steps, &arguments.only)?;
+    // What cannot be written is said before anything is measured.
+    let files = [(&arguments.out, Kind::Record), (&arguments.svg, Kind::Svg)];
+    for (path, kind) in files.iter().filter_map(|(path, kind)| Some((path.as_deref()?, *kind))) {
+        require_writable(path, kind).map_err(anyhow::Error::msg)?;
+    }
+    if arguments.out.as_deref().zip(arguments.svg.as_deref()).is_some_and(|(out, svg)| is_same(out, svg)) {
+        return Err(usage("`--out` and `--svg` are the same file"));
+    }
     child::require_gpu()?;
-    let (commit, dirty) = match &arguments.commit {
-        Some(commit) => (commit.clone(), false),
-        None => sources().unwrap_or_default(),
+    // A commit that nobody can check may have been changed.
+    let (commit, dirty) = match (&arguments.commit, sources()) {
+        (Some(commit), Some((head, dirty))) => (commit.clone(), dirty || *commit != head),
+        (Some(commit), None) => (commit.clone(), true),
+        (None, Some(sources)) => sources,
+        (None, None) => (String::new(), true),
     };
     let options = RunOptions {
         steps,
@@ -66,19 +79,17 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut progress = Progress::words();
     let run = run_steps(&options, &mut |line| progress.say(line))?;
     drop(progress);
-    if let Some(path) = &arguments.out {
-        let text = serde_json::to_string(&run)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
-    }
-    if let Some(path) = &arguments.svg {
-        std::fs::write(path, report::figure(&run)).with_context(|| format!("cannot write `{}`", path.display()))?;
-    }
+    let record = serde_json::to_string(&run)? + "\n";
+    let out = arguments.out.as_deref().map_or(Ok(()), |path| write_whole(path, &record));
+    let svg = arguments.svg.as_deref().map_or(Ok(()), |path| write_whole(path, &report::figure(&run)));
+    // Whether they could be written or not: it was measured.
     if arguments.json {
         output::json(&run)?;
     } else {
         show(&run)?;
     }
     output::note(&format!("{}; {:.0} s", table::heading(&run), run.seconds));
+    out.and(svg).map_err(anyhow::Error::msg)?;
     judge(&run)
 }
 

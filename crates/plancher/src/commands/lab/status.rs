@@ -156,7 +156,7 @@ fn summary(criterion: &Criterion, outcome: &Outcome) -> Vec<String> {
 fn explained(step: &'static Step, run: Option<&LabRun>) -> Row {
     let explained = run.map(explanations).unwrap_or_default();
     let statuses = of_explanations(&explained);
-    let told: Vec<_> = explained.iter().filter(|one| one.explanation.count().1 > 0).collect();
+    let told: Vec<_> = explained.iter().filter(|one| one.explanation.is_told()).collect();
     if told.is_empty() {
         return row(step, statuses, String::new(), false);
     }
@@ -166,5 +166,8 @@ fn explained(step: &'static Step, run: Option<&LabRun>) -> Row {
         profiled if profiled == told.len() => told[0].profile.source.clone(),
         profiled => format!("{profiled} profiled, the others counted"),
     };
-    row(step, statuses, format!("{hold} of {} explanations hold ({how})", told.len()), false)
+    let stale = run.is_some_and(|run| told.iter().any(|one| evidence::is_stale_explanation(run, one)));
+    let unmeasured: usize = explained.iter().map(|one| one.explanation.unmeasured()).sum();
+    let unmeasured = if unmeasured == 0 { String::new() } else { format!("; {unmeasured} claims were not measured") };
+    row(step, statuses, format!("{hold} of {} explanations hold ({how}){unmeasured}", told.len()), stale)
 }

@@ -201,6 +201,56 @@ fn without_a_profiler_a_record_says_what_it_can() {
 }
 
 #[test]
+fn counting_into_a_record_counts_from_it_and_keeps_what_a_profiler_saw() {
+    let evidence = Evidence::of(&fixture::run());
+    let profile = |more: &[&str]| run(&[&["lab", "profile", "saxpy", "--into", evidence.path()], more].concat());
+    profile(&["--only", "vectors", "--report", TABLE]).ok();
+    profile(&["--only", "vectors,unrolled", "--counted"]).ok();
+    let recorded: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(evidence.path()).expect("there")).expect("JSON");
+    let source = |version: &str| {
+        let profiles = recorded["steps"][0]["profile"].as_array().expect("profiles");
+        profiles.iter().find(|profile| profile["version"] == version).expect("it is there")["source"].clone()
+    };
+    assert_eq!((source("vectors"), source("unrolled")), ("ncu".into(), "counted".into()));
+    let twice = profile(&["--counted", "--evidence", evidence.path()]).error(2);
+    assert!(twice.contains("leave `--evidence` out"), "{twice}");
+    let mut without = fixture::run();
+    without.steps.remove(0);
+    let other = Evidence::of(&without);
+    let missing = run(&["lab", "profile", "saxpy", "--counted", "--into", other.path()]).error(1);
+    assert!(missing.contains("has no step `saxpy`"), "{missing}");
+}
+
+#[test]
+fn a_report_never_overwrites_what_it_is_made_from() {
+    let evidence = Evidence::of(&fixture::run());
+    let before = std::fs::read_to_string(evidence.path()).expect("there");
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    let page = page.to_str().expect("UTF-8");
+    let notes = folder.path().join("notes.txt");
+    std::fs::write(&notes, "mine").expect("a file");
+    let notes = notes.to_str().expect("UTF-8");
+    let report = |more: &[&str]| run(&[&["lab", "report", "--evidence", evidence.path()], more].concat());
+    for (more, status, part) in [
+        (vec!["--out", evidence.path()], 2, "it would be lost"),
+        (vec!["--out", page, "--svg", evidence.path()], 2, "it would be lost"),
+        (vec!["--out", page, "--svg", page], 2, "are the same file"),
+        (vec!["--out", notes], 1, "is not an HTML page: it is left as it is"),
+        (vec!["--out", page, "--svg", "-"], 1, "`-` is no file here"),
+    ] {
+        let error = report(&more).error(status);
+        assert!(error.contains(part), "{more:?}: {error}");
+    }
+    report(&["--out", page]).ok();
+    report(&["--out", page]).ok();
+    assert_eq!(std::fs::read_to_string(evidence.path()).expect("there"), before);
+    let measured = run(&["lab", "run", "saxpy", "--out", "/no/such/folder/run.json"]).error(1);
+    assert!(measured.starts_with("plancher: cannot write `/no/such/folder/run.json`"), "{measured}");
+}
+
+#[test]
 fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
     if !crate::kernels::has_nvrtc() {
         return;

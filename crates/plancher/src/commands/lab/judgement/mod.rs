@@ -141,7 +141,8 @@ fn standing(step: &Step, dtype: Dtype, point: &PointRun, ours: &LabRun) -> Strin
         .iter()
         .filter_map(|(version, point)| {
             let other = fraction(point)?;
-            let words = format!("`{}` ({})", version.version, text::percent(other.value));
+            let stale = if evidence::is_stale(step.id, version) { ", stale" } else { "" };
+            let words = format!("`{}` ({}{stale})", version.version, text::percent(other.value));
             Some((words, other.value, other.overlaps(&part)))
         })
         .collect();

@@ -13,7 +13,7 @@ use plancher_lab::{Dtype, Step, Version};
 use super::evidence::{self, EvidenceOption, Recorded};
 use super::{child, require_known, steps, text};
 use crate::failure::usage;
-use crate::file::read_text;
+use crate::file::{Kind, read_text, require_writable, write_whole};
 use crate::progress::Progress;
 use crate::{output, table};
 
@@ -53,6 +53,9 @@ pub(super) struct Arguments {
     evidence: EvidenceOption,
 }
 
+/// Where a profile comes from that no profiler saw.
+const COUNTED: &str = "counted";
+
 /// A version in one type of numbers.
 struct Subject {
     step: &'static Step,
@@ -67,6 +70,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let subjects = subjects(&steps, &arguments.only);
     // What cannot be written to is said before anything is profiled.
     let into = arguments.into.as_deref().map(evidence::read).transpose()?;
+    if let Some((into, path)) = into.as_ref().zip(arguments.into.as_deref()) {
+        require_writable(path, Kind::Record).map_err(anyhow::Error::msg)?;
+        if let Some(missing) = steps.iter().find(|step| evidence::step(&into.run, step.id).is_none()) {
+            anyhow::bail!("`{}` has no step `{}`", path.display(), missing.id);
+        }
+    }
     let profiles = match &arguments.report {
         Some(file) => vec![read_report(arguments, file, &subjects)?],
         None => match ncu::find(arguments.ncu.as_deref()).filter(|_| !arguments.counted) {
@@ -77,13 +86,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                     arguments.ncu.as_deref().unwrap_or(&program_name()).display()
                 )
             }
-            None => from_record(arguments, &subjects)?,
+            None => from_record(arguments, into.as_ref(), &subjects)?,
         },
     };
     if let (Some(path), Some(recorded)) = (&arguments.into, into) {
-        let text = serde_json::to_string(&put(recorded.run, &profiles))? + "\n";
-        std::fs::write(path, text).map_err(|error| anyhow::anyhow!("cannot write `{}`: {error}", path.display()))?;
-        output::note(&format!("put {} profiles into `{}`", profiles.len(), path.display()));
+        let (run, count) = put(recorded.run, &profiles);
+        write_whole(path, &(serde_json::to_string(&run)? + "\n")).map_err(anyhow::Error::msg)?;
+        let profiles = if count == 1 { "profile" } else { "profiles" };
+        output::note(&format!("put {count} {profiles} into `{}`", path.display()));
     }
     let explained: Vec<Explained> = profiles.into_iter().map(|(subject, profile)| explain(&subject, profile)).collect();
     if arguments.json {
@@ -153,9 +163,17 @@ fn profiled(
 }
 
 /// What the recorded run has: profiles, or times from which they can be counted.
-fn from_record(arguments: &Arguments, subjects: &[Subject]) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
-    let recorded: Option<Recorded> = arguments.evidence.load()?;
-    let Some(recorded) = recorded else {
+fn from_record(
+    arguments: &Arguments,
+    into: Option<&Recorded>,
+    subjects: &[Subject],
+) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
+    // What is put into a record is counted from that record.
+    if into.is_some() && arguments.evidence.path().is_some() {
+        return Err(usage("`--into` counts from its own file: leave `--evidence` out"));
+    }
+    let loaded: Option<Recorded> = if into.is_some() { None } else { arguments.evidence.load()? };
+    let Some(recorded) = into.or(loaded.as_ref()) else {
         anyhow::bail!(
             "Nsight Compute (`ncu`) was not found, and there is no recorded run to count from: name one with `--evidence FILE`"
         );
@@ -172,6 +190,19 @@ fn from_record(arguments: &Arguments, subjects: &[Subject]) -> anyhow::Result<Ve
         anyhow::bail!("{}: none of these versions was measured", recorded.from);
     }
     output::note(&format!("without a profiler, from {}", recorded.from));
+    let is_stale = |one: &&Explained| evidence::is_stale_explanation(&recorded.run, one);
+    let is_meant = |one: &&Explained| {
+        profiles.iter().any(|(of, _)| (of.step.id, of.version.id, of.dtype) == (one.step, one.version, one.dtype))
+    };
+    let stale: Vec<String> = all
+        .iter()
+        .filter(is_meant)
+        .filter(is_stale)
+        .map(|one| format!("{}/{} {}", one.step, one.version, one.dtype))
+        .collect();
+    if !stale.is_empty() {
+        output::note(&format!("stale, for the kernels have changed since: {}", stale.join(", ")));
+    }
     Ok(profiles)
 }
 
@@ -190,15 +221,22 @@ fn explain(subject: &Subject, profile: ProfileRun) -> Explained {
     Explained { step: subject.step.id, version: subject.version.id, dtype: subject.dtype, profile, explanation }
 }
 
-/// The run with these profiles in place of those of the same versions.
-fn put(mut run: LabRun, profiles: &[(Subject, ProfileRun)]) -> LabRun {
+/// The run with these profiles in place of those of the same versions, and how many there are; what a profiler saw is not
+/// replaced by what was counted.
+fn put(mut run: LabRun, profiles: &[(Subject, ProfileRun)]) -> (LabRun, usize) {
+    let mut count = 0;
     for (subject, profile) in profiles {
         let Some(of_step) = run.steps.iter_mut().find(|of| of.step == subject.step.id) else { continue };
         let StepRun { profile: known, .. } = of_step;
-        known.retain(|other| (&other.version, other.dtype) != (&profile.version, profile.dtype));
+        let same = |other: &ProfileRun| (&other.version, other.dtype) == (&profile.version, profile.dtype);
+        if profile.source == COUNTED && known.iter().any(|other| same(other) && other.source != COUNTED) {
+            continue;
+        }
+        known.retain(|other| !same(other));
         known.push(profile.clone());
+        count += 1;
     }
-    run
+    (run, count)
 }
 
 /// A line for every part of every explanation.

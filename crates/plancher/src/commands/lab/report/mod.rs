@@ -4,16 +4,16 @@ mod charts;
 mod page;
 mod roofline;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
-
 use plancher_lab::Step;
 use plancher_lab::catalogue::STEPS;
 use plancher_lab::record::LabRun;
 
 use super::evidence::{self, EvidenceOption};
+use crate::failure::usage;
+use crate::file::{Kind, is_same, require_writable, write_whole};
 use crate::{drawing, output};
 
 /// Write one self-contained HTML page: the tracking table, every step with its charts, predictions and measurements
@@ -39,19 +39,29 @@ pub(super) fn figure(run: &LabRun) -> String {
 
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let out = (arguments.out.as_os_str() != "-").then_some(arguments.out.as_path());
+    let svg = arguments.svg.as_deref();
+    let evidence = arguments.evidence.path();
+    for (option, path) in
+        [("--out", out), ("--svg", svg)].into_iter().filter_map(|(option, path)| Some((option, path?)))
+    {
+        if evidence.is_some_and(|evidence| is_same(evidence, path)) {
+            return Err(usage(format!("`{option}` is the file that `--evidence` names: it would be lost")));
+        }
+    }
+    if out.zip(svg).is_some_and(|(out, svg)| is_same(out, svg)) {
+        return Err(usage("`--out` and `--svg` are the same file"));
+    }
     let recorded = arguments.evidence.require()?;
-    if let Some(path) = &arguments.svg {
-        write(path, &figure(&recorded.run))?;
+    for (path, kind) in [(out, Kind::Html), (svg, Kind::Svg)] {
+        path.map_or(Ok(()), |path| require_writable(path, kind)).map_err(anyhow::Error::msg)?;
+    }
+    if let Some(path) = svg {
+        write_whole(path, &figure(&recorded.run)).map_err(anyhow::Error::msg)?;
     }
     let page = page::page(&recorded.run);
-    if arguments.out.as_os_str() == "-" {
-        return Ok(output::text(&page)?);
-    }
-    write(&arguments.out, &page)?;
-    output::note(&format!("wrote `{}`", arguments.out.display()));
+    let Some(out) = out else { return Ok(output::text(&page)?) };
+    write_whole(out, &page).map_err(anyhow::Error::msg)?;
+    output::note(&format!("wrote `{}`", out.display()));
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }

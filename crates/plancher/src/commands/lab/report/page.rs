@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plancher_lab::catalogue::STEPS;
 use plancher_lab::record::{LabRun, StepRun};
-use plancher_lab::verdict::explanations;
+use plancher_lab::verdict::{Explained, explanations};
 use plancher_lab::{Step, Version};
 
 use super::super::{evidence, explain, status, table as rows};
@@ -95,12 +95,13 @@ fn explained(step: &'static Step, version: &'static Version, run: &LabRun) -> St
 
 fn profiling(step: &'static Step, run: &LabRun) -> String {
     let mut out = format!("<h2>{}. {}</h2>\n{}", step.number, escape(step.title), paragraph(step.question, ""));
+    let stale = |one: &Explained| if evidence::is_stale_explanation(run, one) { ", stale" } else { "" };
     let cells: Vec<Vec<String>> = explanations(run)
         .iter()
         .map(|one| {
             let (hold, told) = one.explanation.count();
             vec![
-                format!("{}/{} {}", one.step, one.version, one.dtype),
+                format!("{}/{} {}{}", one.step, one.version, one.dtype, stale(one)),
                 format!("{hold} of {told}"),
                 explain::explanation(one),
             ]
