@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::record::Resources;
 use crate::step::OccupancyLimiter;
-use crate::{Directives, Dtype, LabError, Operation, Result};
+use crate::{Directives, Dtype, LabError, Operation, Result, includes};
 
 /// What code is compiled for, and what one of its multiprocessors has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +129,7 @@ pub fn compile(
     target: &Target,
 ) -> Result<Compiled> {
     let directives = Directives::parse(&format!("{name}.cu"), text)?;
+    includes::refuse(&format!("{name}.cu"), text)?;
     if let Some(needed) = directives.requires.filter(|needed| !fits(*needed, target.architecture)) {
         return Err(LabError::Unsupported(format!("`{name}.cu` is for {needed}, and this is {}", target.architecture)));
     }

@@ -13,6 +13,7 @@ mod directives;
 pub mod engine;
 mod error;
 pub mod harness;
+mod includes;
 pub mod profile;
 mod reading;
 pub mod record;

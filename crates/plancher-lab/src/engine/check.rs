@@ -39,9 +39,13 @@ pub struct CheckReport {
 /// Reads a kernel file.
 ///
 /// # Errors
-/// If it is not there, too large, or no text.
-pub(super) fn read(path: &Path) -> Result<String> {
+/// If it is not there, no regular file, too large, or no text.
+pub fn read(path: &Path) -> Result<String> {
     let failed = |problem: String| LabError::File { path: path.display().to_string(), problem };
+    // Opening a pipe would wait for a writer.
+    if !std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.is_file() {
+        return Err(failed("it is no regular file".to_owned()));
+    }
     let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
     let mut text = String::new();
     let bytes = file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;

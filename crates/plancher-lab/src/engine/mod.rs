@@ -10,7 +10,7 @@ mod protocol;
 mod run;
 mod session;
 
-pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check, dtypes};
+pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check, dtypes, read};
 pub use child::child_main;
 pub use parent::ChildCommand;
 pub use profile::{LaunchOptions, launch_only};

@@ -1,19 +1,18 @@
 //! `lab check`: the learner's kernel under the same harness as ours, and what is said of it: whether it is right, how fast
 //! it is, what limits it, and what to try next.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use plancher_cuda::{Architecture, Compiler};
-use plancher_lab::engine::{CheckOptions, CheckReport, check};
+use plancher_lab::engine::{CheckOptions, CheckReport, check, read};
 use plancher_lab::verdict::{counts, rightness};
 use plancher_lab::{CompileReport, Step, Target, compile_only};
 use serde_json::json;
 
 use super::evidence::EvidenceOption;
 use super::profile::ncu;
-use super::{child, judgement, step};
-use crate::file::read_text;
+use super::{bounded, child, judgement, step};
 use crate::output;
 use crate::progress::Progress;
 
@@ -22,6 +21,7 @@ use crate::progress::Progress;
 /// Needs an NVIDIA GPU; with `--compile-only` only NVRTC. Ends with status 1 when the kernel is wrong or its times are
 /// invalid.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Arguments {
     /// The step, by name or number
     #[arg(value_name = "STEP", value_parser = step)]
@@ -35,6 +35,9 @@ pub(super) struct Arguments {
     /// For which architecture it is compiled with `--compile-only`
     #[arg(long, value_name = "ARCH", default_value = "sm_90a", requires = "compile_only")]
     arch: Architecture,
+    /// The compiling process
+    #[arg(long, hide = true, requires = "compile_only")]
+    in_process: bool,
     /// Fewer samples, and nobody asks Nsight Compute, where it is installed
     #[arg(long)]
     quick: bool,
@@ -100,14 +103,15 @@ fn look_closer(arguments: &Arguments, report: &mut CheckReport, progress: &mut P
     }
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
-    read_text(file).map_err(anyhow::Error::msg)
-}
-
 fn only_compile(arguments: &Arguments) -> anyhow::Result<()> {
     let (step, file) = (arguments.step, &arguments.file);
     let operation = super::operation(step)?;
     let text = read(file)?;
+    if !arguments.in_process {
+        let status = bounded::again("--compile-only", "--in-process")?;
+        // What was wrong, the other process has said.
+        std::process::exit(status.code().unwrap_or(1));
+    }
     let name = file.file_stem().map_or_else(|| "kernel".to_owned(), |name| name.to_string_lossy().into_owned());
     let dtypes = plancher_lab::engine::dtypes(step, &file.display().to_string(), &text)?;
     let compiler = Compiler::find()?;

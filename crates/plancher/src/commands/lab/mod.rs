@@ -1,6 +1,7 @@
 //! `plancher lab`: the measured exercises. What can be said without a GPU (the list, explanations, skeletons, recorded
 //! evidence, compiling) is said without one; the rest says in one line what is missing.
 
+mod bounded;
 mod check;
 mod child;
 mod evidence;

@@ -280,6 +280,11 @@ fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
     std::fs::write(&path, format!("{directives}extern \"C\" __global__ void saxpy() {{ oops; }}\n")).expect("a file");
     let error = run(&["lab", "check", "saxpy", file, "--compile-only"]).error(1);
     assert!(error.contains("identifier \"oops\" is undefined"), "{error}");
+    std::fs::write(&path, format!("{directives}#include <cstdint>\n")).expect("a file");
+    let error = run(&["lab", "check", "saxpy", "--compile-only", "--", file]).error(1);
+    assert!(error.contains("`oops.cu`, line 3: `#include`: a kernel file is complete by itself"), "{error}");
+    let error = run(&["lab", "check", "saxpy", "--compile-only", "/dev/zero"]).error(1);
+    assert!(error.contains("it is no regular file"), "{error}");
 }
 
 #[test]
