@@ -108,7 +108,7 @@ pub fn explanation(prediction: &Prediction, profile: &ProfileRun, work: Option<(
     });
     let per_request = [
         ("bank conflicts a request", prediction.bank_conflicts_per_request, profile.bank_conflicts),
-        ("sectors a request, at most", prediction.sectors_per_request, profile.sectors_per_request),
+        ("most sectors a request", prediction.sectors_per_request, profile.sectors_per_request),
     ];
     checks.extend(per_request.into_iter().filter_map(|(what, declared, found)| {
         let declared = declared?;
@@ -262,7 +262,7 @@ mod tests {
         };
         assert!(wrong(tie).is_empty());
         assert_eq!(wrong(|profile| profile.bank_conflicts = Some(1.0)), ["bank conflicts a request"]);
-        assert_eq!(wrong(|profile| profile.sectors_per_request = Some(32.0)), ["sectors a request, at most"]);
+        assert_eq!(wrong(|profile| profile.sectors_per_request = Some(32.0)), ["most sectors a request"]);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn predicted(step: &Step, version: &Version) -> String {
     }
     let _ = write!(
         words,
-        ", warps wait for {}, {} keep more blocks away. {}",
+        ", warps wait for {}, more blocks are kept away by {}. {}",
         prediction.top_stalls.join(" or "),
         prediction.occupancy_limiter,
         prediction.text
