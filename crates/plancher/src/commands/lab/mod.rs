@@ -98,6 +98,17 @@ fn steps(names: &[String]) -> anyhow::Result<Vec<&'static Step>> {
     Ok(chosen)
 }
 
+/// Which versions of which steps.
+#[derive(Debug, Args)]
+struct Chosen {
+    /// Steps, by name or number, or `all`
+    #[arg(value_name = "STEP", required = true)]
+    steps: Vec<String>,
+    /// Only these versions
+    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    only: Vec<String>,
+}
+
 /// How measuring is watched.
 #[derive(Debug, Args)]
 struct Measuring {

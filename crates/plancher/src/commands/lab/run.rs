@@ -20,12 +20,8 @@ use crate::progress::Progress;
 /// Needs an NVIDIA GPU and NVRTC. Fails when a version is wrong or its times cannot be; a bar that was missed is a result.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Steps, by name or number, or `all`
-    #[arg(value_name = "STEP", required = true)]
-    steps: Vec<String>,
-    /// Only these versions
-    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
-    only: Vec<String>,
+    #[command(flatten)]
+    chosen: super::Chosen,
     /// Fewer samples, and no series of sizes
     #[arg(long)]
     quick: bool,
@@ -48,8 +44,8 @@ pub(super) struct Arguments {
 
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let steps = steps(&arguments.steps)?;
-    require_known(&steps, &arguments.only)?;
+    let steps = steps(&arguments.chosen.steps)?;
+    require_known(&steps, &arguments.chosen.only)?;
     // What cannot be written is said before anything is measured.
     let files = [(&arguments.out, Kind::Record), (&arguments.svg, Kind::Svg)];
     for (path, kind) in files.iter().filter_map(|(path, kind)| Some((path.as_deref()?, *kind))) {
@@ -68,7 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let options = RunOptions {
         steps,
-        versions: arguments.only.clone(),
+        versions: arguments.chosen.only.clone(),
         quick: arguments.quick,
         child: child::command()?,
         silence: arguments.measuring.silence(),

@@ -23,12 +23,8 @@ use crate::{output, table};
 /// the recorded run say what they can. Ends with status 1 when an explanation does not hold.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Steps, by name or number, or `all`
-    #[arg(value_name = "STEP", required = true)]
-    steps: Vec<String>,
-    /// Only these versions
-    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
-    only: Vec<String>,
+    #[command(flatten)]
+    chosen: super::Chosen,
     /// Read this table of `ncu --csv --page raw` instead of profiling; it is about one version, named with `--only`
     #[arg(long, value_name = "FILE", requires = "only", conflicts_with_all = ["ncu", "counted"])]
     report: Option<PathBuf>,
@@ -65,9 +61,9 @@ struct Subject {
 
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let steps = steps(&arguments.steps)?;
-    require_known(&steps, &arguments.only)?;
-    let subjects = subjects(&steps, &arguments.only);
+    let steps = steps(&arguments.chosen.steps)?;
+    require_known(&steps, &arguments.chosen.only)?;
+    let subjects = subjects(&steps, &arguments.chosen.only);
     // What cannot be written to is said before anything is profiled.
     let into = arguments.into.as_deref().map(evidence::read).transpose()?;
     if let Some((into, path)) = into.as_ref().zip(arguments.into.as_deref()) {
