@@ -22,8 +22,8 @@ const PERSISTING_L2: sys::CUlimit = sys::CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_S
 
 /// A GPU that is ready for work. Clones share it.
 ///
-/// All work is put on one stream and runs in the order in which it was put there, also that of several threads. The device's primary context is
-/// used, the one that other libraries in the process (PyTorch) use too.
+/// All work is put on one stream and runs in the order in which it was put there, also that of several threads. The
+/// device's primary context is used, the one that other libraries in the process (PyTorch) use too.
 #[derive(Debug, Clone)]
 pub struct Device(Arc<Inner>);
 

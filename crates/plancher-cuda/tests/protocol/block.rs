@@ -10,16 +10,16 @@ use crate::platform::{Hint, Platform, Word, wait};
 /// How the two meet; anything but [`Meetings::RIGHT`] is a mutant.
 #[derive(Clone, Copy)]
 pub(crate) struct Meetings {
-    /// Order of a consumer's "the sums are there".
-    pub(crate) sums: Ordering,
-    /// Order of the finalizer's "the step is over".
-    pub(crate) over: Ordering,
+    /// Order of a consumer's "done with the step" (`step_done`).
+    pub(crate) done: Ordering,
+    /// Order of the finalizer's "the token is there" (`token_there`).
+    pub(crate) token: Ordering,
     /// Whether the finalizer waits for its consumers before it lets them go on, not after.
     pub(crate) waits_first: bool,
 }
 
 impl Meetings {
-    pub(crate) const RIGHT: Self = Self { sums: Ordering::Release, over: Ordering::Release, waits_first: true };
+    pub(crate) const RIGHT: Self = Self { done: Ordering::Release, token: Ordering::Release, waits_first: true };
 }
 
 /// A barrier's two ends: one thread completes its phases, a step each, and another waits for them.
@@ -45,8 +45,8 @@ impl<P: Platform> Phases<P> {
 }
 
 struct Worker<P: Platform> {
-    sums: Phases<P>,
-    over: Phases<P>,
+    done: Phases<P>,
+    token: Phases<P>,
 }
 
 /// `steps` steps of two workers of two threads each.
@@ -54,15 +54,15 @@ pub(crate) fn run<P: Platform>(meetings: Meetings, steps: usize) {
     let shape = Shape { workers: 2, slots: 1, width: 2, launches: 1, steps, moving: false };
     let exchange = Arc::new(Exchange::<P>::new(Rules::RIGHT, shape));
     let workers: Arc<Vec<Worker<P>>> =
-        Arc::new((0..2).map(|_| Worker { sums: Phases::new(), over: Phases::new() }).collect());
+        Arc::new((0..2).map(|_| Worker { done: Phases::new(), token: Phases::new() }).collect());
     let mut joins = Vec::new();
     for worker in 0..2 {
         let (shared, exchange) = (Arc::clone(&workers), Arc::clone(&exchange));
         joins.push(P::spawn(move || {
             for step in 0..steps {
                 exchange.read(step, 0, 1 - worker);
-                shared[worker].sums.complete(step, meetings.sums);
-                shared[worker].over.wait(step, "the end of the step");
+                shared[worker].done.complete(step, meetings.done);
+                shared[worker].token.wait(step, "the end of the step");
             }
         }));
     }
@@ -70,13 +70,13 @@ pub(crate) fn run<P: Platform>(meetings: Meetings, steps: usize) {
         for step in 0..steps {
             exchange.publish(step, 0, worker);
             if meetings.waits_first {
-                shared[worker].sums.wait(step, "its consumers");
+                shared[worker].done.wait(step, "its consumers");
             }
             exchange.await_arrivals_before(step);
             exchange.clear_before(step, 0, worker);
-            shared[worker].over.complete(step, meetings.over);
+            shared[worker].token.complete(step, meetings.token);
             if !meetings.waits_first {
-                shared[worker].sums.wait(step, "its consumers");
+                shared[worker].done.wait(step, "its consumers");
             }
             exchange.arrive();
         }

@@ -154,13 +154,13 @@ fn consumers_and_finalizers_meet() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn an_arrival_that_is_not_behind_the_consumers_is_noticed() {
-    explore(0, || block::run::<Loom>(block::Meetings { sums: Ordering::Relaxed, ..block::Meetings::RIGHT }, 4));
+    explore(0, || block::run::<Loom>(block::Meetings { done: Ordering::Relaxed, ..block::Meetings::RIGHT }, 4));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_step_that_begins_without_the_finalizer_is_noticed() {
-    explore(0, || block::run::<Loom>(block::Meetings { over: Ordering::Relaxed, ..block::Meetings::RIGHT }, 4));
+    explore(0, || block::run::<Loom>(block::Meetings { token: Ordering::Relaxed, ..block::Meetings::RIGHT }, 4));
 }
 
 /// Two slots, two consumers, three stages a slot.

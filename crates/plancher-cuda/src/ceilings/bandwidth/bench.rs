@@ -127,7 +127,7 @@ impl Bench {
             let milliseconds = device_milliseconds(&self.device.clone(), || {
                 (0..launches).try_for_each(|_| self.pass(traffic, working_set, grid))
             })?;
-            Ok((launches * u64::from(rounds(traffic)) * working_set) as f64 / milliseconds / 1e6)
+            Ok((launches * u64::from(Self::rounds(traffic)) * working_set) as f64 / milliseconds / 1e6)
         };
         let (mut grid, mut best) = (Grid::Persistent, 0.0);
         for &choice in Grid::choices(traffic) {
@@ -166,7 +166,7 @@ impl Bench {
         }
         let start = self.memory.pointer();
         let (half, third) = (working_set / 32 * 16, working_set / 48 * 16);
-        let rounds = rounds(traffic);
+        let rounds = Self::rounds(traffic);
         match traffic {
             Traffic::Read | Traffic::L2Read => {
                 let arguments = Arguments::new().value(start).value(working_set / 16).value(rounds);
@@ -205,7 +205,7 @@ impl Bench {
     /// How often one pass goes over its working set.
     #[must_use]
     pub const fn rounds(traffic: Traffic) -> u32 {
-        rounds(traffic)
+        if traffic.is_of_l2() { ROUNDS_OF_L2 } else { 1 }
     }
 
     /// Launches a kernel that moves `pieces` pieces.
@@ -246,11 +246,6 @@ impl Bench {
 /// As many blocks as it takes, at least one. (A GiB has 262,144 at most: far from a grid's limit.)
 fn blocks_for(pieces: u64, pieces_of_block: u64) -> u32 {
     u32::try_from(pieces.div_ceil(pieces_of_block)).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32)
-}
-
-/// How often one pass goes over its working set.
-const fn rounds(traffic: Traffic) -> u32 {
-    if traffic.is_of_l2() { ROUNDS_OF_L2 } else { 1 }
 }
 
 /// What `bandwidth_write` puts at an index, folded to 32 bits.
