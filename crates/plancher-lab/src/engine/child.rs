@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use super::protocol::{Message, Request};
+use super::protocol::{KEY, Message, Request};
 use super::session::{Ending, measure};
 use crate::LabError;
 
@@ -18,12 +18,11 @@ pub fn child_main() -> u8 {
     let request = read.map_err(|error| error.to_string()).and_then(|_| {
         serde_json::from_str::<Request>(&text).map_err(|error| format!("the request cannot be read: {error}"))
     });
-    // A test program may have begun a line of its own.
-    println!();
+    let key = std::env::var(KEY).unwrap_or_default();
     let mut say = |message: &Message| {
         let mut out = std::io::stdout().lock();
         // If nobody listens any more, there is nobody to tell.
-        let _ = out.write_all(message.line().as_bytes()).and_then(|()| out.flush());
+        let _ = out.write_all(message.signed(&key).as_bytes()).and_then(|()| out.flush());
     };
     let outcome = match request {
         Ok(request) => measure(&request, &mut say),

@@ -1,5 +1,6 @@
 //! Running steps: a process of its own measures each, so that a kernel that faults or never ends takes only that one with it.
 
+mod bounds;
 mod check;
 mod child;
 mod date;
@@ -10,6 +11,7 @@ mod protocol;
 mod run;
 mod session;
 
+pub use bounds::Bounds;
 pub use check::{CheckOptions, CheckReport, LARGEST_FILE, check, dtypes, read};
 pub use child::child_main;
 pub use parent::ChildCommand;

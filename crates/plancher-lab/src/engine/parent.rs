@@ -1,14 +1,16 @@
 //! Starting the measuring process, listening to it, and ending it when it says nothing for too long. What is left to measure
 //! after a kernel that hung or faulted is measured by another one.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::protocol::{KernelRequest, Message, Request};
+use super::bounds::{Bounds, resident};
+use super::protocol::{COMPILING, KEY, KernelRequest, Message, Request};
 use crate::record::{CaseRun, CeilingRun, Failure, FailureKind, Machine, PointRun, Resources};
 use crate::{LabError, Result};
 
@@ -22,6 +24,9 @@ pub struct ChildCommand {
     /// Variables of its environment, besides those of this process.
     pub environment: Vec<(String, String)>,
 }
+
+/// No message is as long as this, in bytes.
+const LONGEST_LINE: u64 = 16 << 20;
 
 /// What was measured of one kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,7 +51,7 @@ pub(super) struct Answer {
 /// A process that measures.
 struct Process {
     child: Child,
-    messages: Receiver<String>,
+    messages: Receiver<Message>,
     errors: Option<JoinHandle<String>>,
 }
 
@@ -56,6 +61,8 @@ enum End {
     Complete,
     /// It said nothing for too long, and was ended.
     Silence,
+    /// Compiling took too much, and was ended.
+    Compiling(String),
     /// It ended by itself before it had said all.
     Early(String),
     /// It cannot measure here at all.
@@ -70,6 +77,15 @@ pub(super) fn measure(
     silence: Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Answer> {
+    measure_within(command, request, (silence, Bounds::COMPILING), progress)
+}
+
+fn measure_within(
+    command: &ChildCommand,
+    request: &Request,
+    (silence, bounds): (Duration, Bounds),
+    progress: &mut dyn FnMut(&str),
+) -> Result<Answer> {
     let mut answer = Answer { kernels: vec![Measured::default(); request.kernels.len()], ..Answer::default() };
     let mut done = 0;
     let mut first = true;
@@ -81,12 +97,13 @@ pub(super) fn measure(
         };
         first = false;
         let mut listener = Listener { answer: &mut answer, offset: done, kernels: &request.kernels, at: None };
-        let end = listen(command, &rest, silence, &mut listener, progress)?;
+        let end = listen(command, &rest, (silence, bounds), &mut listener, progress)?;
         let at = listener.at.clone();
         let (kind, how) = match end {
             End::Complete => return Ok(answer),
             End::Broken(text) => return Err(LabError::Child(text)),
             End::Silence => (FailureKind::Hang, format!("it did not end within {} s", silence.as_secs())),
+            End::Compiling(how) => (FailureKind::DoesNotCompile, how),
             End::Early(how) => (FailureKind::Crash, how),
         };
         let Some((kernel, what)) = at else {
@@ -94,9 +111,11 @@ pub(super) fn measure(
         };
         // A fault has been reported with its case or point.
         let measured = &mut answer.kernels[kernel];
-        if !measured.has_fault() {
-            let text = format!("{what}: {how}");
-            measured.ended = Some(Failure { kind, shape: None, element: None, expected: None, got: None, text });
+        let failure = |text| Failure { kind, shape: None, element: None, expected: None, got: None, text };
+        if kind == FailureKind::DoesNotCompile {
+            measured.not_run = Some(failure(how));
+        } else if !measured.has_fault() {
+            measured.ended = Some(failure(format!("{what}: {how}")));
         }
         done = kernel + 1;
     }
@@ -123,6 +142,12 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
+    /// Whether the last that it heard is that a learner's file is being compiled.
+    fn compiles_a_file(&self) -> bool {
+        let at = self.at.as_ref().filter(|(_, what)| what == COMPILING);
+        at.is_some_and(|(kernel, _)| self.kernels[*kernel].text.is_some())
+    }
+
     /// Takes a message; returns how the process ends, if this says so.
     fn take(&mut self, message: Message, progress: &mut dyn FnMut(&str)) -> Option<End> {
         let offset = self.offset;
@@ -154,7 +179,7 @@ impl Listener<'_> {
             }
             Message::Case { kernel, run } => change(kernel, &mut |measured| measured.cases.push(run.clone())),
             Message::Point { kernel, run } => change(kernel, &mut |measured| measured.points.push((*run).clone())),
-            Message::Done { .. } => {}
+            Message::Done { .. } | Message::Alive => {}
             Message::Broken { text } => {
                 // Once a kernel has begun, the trouble may be of its making.
                 return Some(if self.at.is_some() { End::Early(text) } else { End::Broken(text) });
@@ -174,24 +199,40 @@ impl Listener<'_> {
 fn listen(
     command: &ChildCommand,
     request: &Request,
-    silence: Duration,
+    (silence, bounds): (Duration, Bounds),
     listener: &mut Listener<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<End> {
     let mut process = Process::start(command, request)?;
+    let mut since = Instant::now();
+    // While it compiles a file that nobody vouches for: the memory that it had before.
+    let mut compiling: Option<u64> = None;
     let end = loop {
-        match process.messages.recv_timeout(silence) {
-            Ok(line) => {
-                if let Some(end) = Message::read(&line).and_then(|message| listener.take(message, progress)) {
+        let patience = silence.saturating_sub(since.elapsed());
+        let wait = if compiling.is_some() { patience.min(Bounds::INTERVAL) } else { patience };
+        match process.messages.recv_timeout(wait) {
+            Ok(message) => {
+                if let Some(end) = listener.take(message, progress) {
                     break end;
                 }
+                since = Instant::now();
+                let process = process.child.id();
+                compiling = listener.compiles_a_file().then(|| resident(process));
             }
-            Err(RecvTimeoutError::Timeout) => break End::Silence,
+            Err(RecvTimeoutError::Timeout) => {
+                let process = process.child.id();
+                if let Some(how) = compiling.and_then(|before| bounds.exceeded(process, since, before)) {
+                    break End::Compiling(how);
+                }
+                if since.elapsed() >= silence {
+                    break End::Silence;
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => break End::Early(String::new()),
         }
     };
     let early = matches!(&end, End::Early(text) if text.is_empty());
-    let status = process.stop(matches!(end, End::Silence), silence);
+    let status = process.stop(matches!(end, End::Silence | End::Compiling(_)), silence);
     if early {
         let errors = process.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         let last = errors.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
@@ -205,15 +246,18 @@ impl Process {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             LabError::Child(format!("`{}` {what}: {error}", command.program.display()))
         };
+        // Nobody knows it beforehand.
+        let key = format!("{:016x}", RandomState::new().build_hasher().finish());
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
             .envs(command.environment.iter().map(|(name, value)| (name, value)))
+            .env(KEY, &key)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed("cannot be started", &error))?;
-        let messages = lines(child.stdout.take());
+        let messages = messages(child.stdout.take(), key);
         let errors = child.stderr.take().map(tail);
         let text = serde_json::to_string(request).map_err(|error| failed("cannot be asked", &error))?;
         if let Some(mut input) = child.stdin.take() {
@@ -244,13 +288,22 @@ impl Process {
     }
 }
 
-/// The lines of a process's output, as they come; ends when the output does.
-fn lines(output: Option<ChildStdout>) -> Receiver<String> {
+/// The messages in a process's output, as they come; ends when the output does. What else is printed there is left out.
+fn messages(output: Option<ChildStdout>, key: String) -> Receiver<Message> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let lines = output.map(|output| BufReader::new(output).lines()).into_iter().flatten();
-        for line in lines.map_while(Result::ok) {
-            if sender.send(line).is_err() {
+        let Some(mut output) = output.map(BufReader::new) else { return };
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // The end of a line that is longer is taken for another one, which is no message either.
+            match output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if let Some(message) = Message::read(&line, &key)
+                && sender.send(message).is_err()
+            {
                 return;
             }
         }
@@ -270,98 +323,4 @@ fn tail(mut errors: ChildStderr) -> JoinHandle<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::Case;
-    use crate::{Dtype, Shape};
-
-    /// A measuring process that says these lines, and then does `end`.
-    fn says(lines: &[String], end: &str) -> ChildCommand {
-        let lines: Vec<String> = lines.iter().map(|line| format!("printf '%s\\n' '{}'\n", line.trim_end())).collect();
-        let script = format!("cat > /dev/null\necho 'running 1 test'\n{}{end}", lines.concat());
-        ChildCommand { program: "sh".into(), arguments: vec!["-c".into(), script], environment: Vec::new() }
-    }
-
-    fn request(count: usize) -> Request {
-        let kernel = |index| KernelRequest { version: format!("v{index}"), dtype: Dtype::F32, text: None };
-        Request {
-            step: "saxpy".into(),
-            kernels: (0..count).map(kernel).collect(),
-            quick: true,
-            ceilings: false,
-            launches_only: None,
-        }
-    }
-
-    fn begins(what: &str) -> String {
-        Message::Begins { kernel: 0, what: what.into() }.line()
-    }
-
-    fn case(failure: Option<Failure>) -> String {
-        let run = CaseRun {
-            case: Case::Tails,
-            shapes: vec![Shape::Vector(127)],
-            error: 0.5,
-            limit: 1.0,
-            failure,
-            not_taken: None,
-        };
-        Message::Case { kernel: 0, run }.line()
-    }
-
-    fn measured(command: &ChildCommand, count: usize) -> Result<Answer> {
-        measure(command, &request(count), Duration::from_millis(700), &mut |_| {})
-    }
-
-    #[test]
-    fn a_process_that_says_all_is_believed() {
-        let end = Message::End(Box::new(Machine { gpu: "a GPU".into(), ..Machine::default() })).line();
-        let answer = measured(&says(&[begins("tails"), case(None), end], ""), 1).expect("it answers");
-        assert_eq!(answer.machine.map(|machine| machine.gpu).as_deref(), Some("a GPU"));
-        assert_eq!((answer.kernels[0].cases.len(), &answer.kernels[0].ended), (1, &None));
-    }
-
-    #[test]
-    fn a_kernel_that_never_ends_is_a_hang_and_the_next_one_gets_a_process_of_its_own() {
-        let answer = measured(&says(&[begins("case `tails`, 127")], "sleep 60"), 2).expect("it answers");
-        for kernel in &answer.kernels {
-            let failure = kernel.ended.as_ref().expect("it hung");
-            assert_eq!(failure.kind, FailureKind::Hang);
-            assert_eq!(failure.text, "case `tails`, 127: it did not end within 0 s");
-        }
-    }
-
-    #[test]
-    fn a_process_that_dies_names_what_it_was_doing() {
-        let answer = measured(&says(&[begins("timing 8")], "echo 'out of luck' >&2; exit 7"), 1).expect("it answers");
-        let failure = answer.kernels[0].ended.as_ref().expect("it died");
-        assert_eq!(failure.kind, FailureKind::Crash);
-        assert_eq!(failure.text, "timing 8: the process ended (exit status: 7): out of luck");
-    }
-
-    #[test]
-    fn a_fault_that_was_reported_is_not_reported_twice() {
-        let fault = Failure {
-            kind: FailureKind::Fault,
-            shape: None,
-            element: None,
-            expected: None,
-            got: None,
-            text: "a fault".into(),
-        };
-        let answer = measured(&says(&[begins("tails"), case(Some(fault))], "exit 3"), 1).expect("it answers");
-        assert_eq!((answer.kernels[0].cases.len(), &answer.kernels[0].ended), (1, &None));
-    }
-
-    #[test]
-    fn a_machine_that_cannot_measure_is_an_error() {
-        let broken = Message::Broken { text: "there is no driver".into() }.line();
-        let error = measured(&says(&[broken], "exit 1"), 1).expect_err("nothing was measured").to_string();
-        assert_eq!(error, "the measuring process failed: there is no driver");
-        let error = measured(&says(&[], "exit 1"), 1).expect_err("nothing was measured").to_string();
-        assert!(error.contains("before the first kernel: the process ended"), "{error}");
-        let missing =
-            ChildCommand { program: "no such program".into(), arguments: Vec::new(), environment: Vec::new() };
-        assert!(measured(&missing, 1).expect_err("there is none").to_string().contains("cannot be started"));
-    }
-}
+mod tests;

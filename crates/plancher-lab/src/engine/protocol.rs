@@ -1,9 +1,15 @@
-//! What the lab and its measuring process say to each other: one request, then messages, one JSON object a line.
+//! What the lab and its measuring process say to each other: one request, then messages, one JSON object a line. A kernel may
+//! print to the same output, so that each message begins with a key that no kernel knows.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Dtype;
 use crate::record::{CaseRun, CeilingRun, Failure, Machine, PointRun, Resources};
+
+/// The variable of the environment in which the measuring process finds the key of its messages.
+pub(super) const KEY: &str = "PLANCHER_LAB_KEY";
+/// What it is about to do while it compiles a kernel.
+pub(super) const COMPILING: &str = "compiling";
 
 /// What is to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,8 @@ pub(super) enum Message {
     Ceiling(CeilingRun),
     /// It is about to do something: what, in words.
     Begins { kernel: usize, what: String },
+    /// A launch is done, and the next one comes.
+    Alive,
     /// A kernel compiled.
     Compiled { kernel: usize, options: Vec<String>, resources: Resources },
     /// Why a kernel is not run.
@@ -59,17 +67,16 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// As a line.
-    pub(super) fn line(&self) -> String {
+    /// As a line of its own, whatever has been printed before.
+    pub(super) fn signed(&self, key: &str) -> String {
         // A record has nothing that JSON does not have: numbers that are not finite are left out or written as text.
-        let mut line = serde_json::to_string(self).unwrap_or_default();
-        line.push('\n');
-        line
+        format!("\n{key} {}\n", serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// From a line; `None` for what is no message, such as the banner of a test program.
-    pub(super) fn read(line: &str) -> Option<Self> {
-        serde_json::from_str(line.trim()).ok()
+    /// From a line; `None` for what is no message: something that a kernel prints, or the banner of a test program.
+    pub(super) fn read(line: &[u8], key: &str) -> Option<Self> {
+        let text = line.strip_prefix(key.as_bytes())?.strip_prefix(b" ")?;
+        serde_json::from_slice(text).ok()
     }
 }
 
@@ -78,12 +85,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_lines_and_other_lines_are_none() {
+    fn messages_are_lines_and_what_a_kernel_prints_is_none() {
         let message = Message::Begins { kernel: 3, what: "tails, 127\nx".to_owned() };
-        let line = message.line();
-        assert_eq!(line.matches('\n').count(), 1);
-        assert_eq!(Message::read(&line), Some(message));
-        assert_eq!(Message::read("running 1 test"), None);
-        assert_eq!(Message::read(""), None);
+        let text = format!("something without an end{}", message.signed("4f"));
+        let lines: Vec<&[u8]> = text.split('\n').map(str::as_bytes).collect();
+        assert_eq!(lines.len(), 3);
+        let read: Vec<_> = lines.iter().filter_map(|line| Message::read(line, "4f")).collect();
+        assert_eq!(read, [message]);
+        for line in ["running 1 test", "", r#"{"done":{"kernel":0}}"#, r#"4e {"done":{"kernel":0}}"#, "4f ", "\u{fe}4f"]
+        {
+            assert_eq!(Message::read(line.as_bytes(), "4f"), None, "{line}");
+        }
     }
 }

@@ -87,9 +87,8 @@ fn source<'a>(step: &Step, kernel: &'a KernelRequest) -> &'a str {
 /// What was measured of a kernel, as the record has it.
 pub(super) fn record(kernel: &KernelRequest, source: &str, measured: Measured) -> VersionRun {
     let Measured { options, resources, not_run, mut cases, points, ended } = measured;
-    let mut reason = not_run.map(|failure| failure.text);
     if let Some(ended) = ended {
-        reason = reason.or_else(|| put(&mut cases, ended));
+        put(&mut cases, ended);
     }
     VersionRun {
         version: kernel.version.clone(),
@@ -97,20 +96,22 @@ pub(super) fn record(kernel: &KernelRequest, source: &str, measured: Measured) -
         source_sha256: sha256(source),
         options,
         resources,
-        not_run: reason,
+        not_run: not_run.map(|failure| failure.text),
         cases,
         points,
     }
 }
 
-/// A kernel that hung or crashed did so in the case behind the last one that was reported. If all five were, it did so while it
-/// was timed, and the reason is returned.
-fn put(cases: &mut Vec<CaseRun>, ended: Failure) -> Option<String> {
-    let case = Case::ALL.into_iter().find(|case| cases.iter().all(|run| run.case != *case));
-    let Some(case) = case else { return Some(ended.text) };
-    let (shapes, error, limit) = (Vec::new(), 0.0, 0.0);
-    cases.push(CaseRun { case, shapes, error, limit, failure: Some(ended), not_taken: None });
-    None
+/// A kernel that hung or crashed did so in the case behind the last one that was reported. If all five were, it did so at the
+/// size that is timed, as the text says.
+fn put(cases: &mut Vec<CaseRun>, ended: Failure) {
+    let untried = Case::ALL.into_iter().find(|case| cases.iter().all(|run| run.case != *case));
+    if let Some(case) = untried {
+        let (shapes, error, limit) = (Vec::new(), 0.0, 0.0);
+        cases.push(CaseRun { case, shapes, error, limit, failure: Some(ended), not_taken: None });
+    } else if let Some(run) = cases.iter_mut().find(|run| run.case == Case::Nominal) {
+        run.failure.get_or_insert(ended);
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +138,8 @@ mod tests {
         assert_eq!(run.not_run, None);
         let measured =
             Measured { cases: Case::ALL.map(case).to_vec(), ended: Some(hang.clone()), ..Measured::default() };
-        assert_eq!(record(&kernel, "abc", measured).not_run, Some(hang.text));
+        let run = record(&kernel, "abc", measured);
+        let failed: Vec<Case> = run.cases.iter().filter(|case| case.failure.is_some()).map(|case| case.case).collect();
+        assert_eq!((failed, run.not_run), (vec![Case::Nominal], None));
     }
 }

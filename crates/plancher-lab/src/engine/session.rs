@@ -4,7 +4,7 @@
 use plancher_cuda::{Compiler, CudaError, Device};
 
 use super::machine::describe;
-use super::protocol::{KernelRequest, Message, Request};
+use super::protocol::{COMPILING, KernelRequest, Message, Request};
 use crate::catalogue::step;
 use crate::compile::{Compiled, Target, compile};
 use crate::harness::{Bench, Candidate as _, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
@@ -127,7 +127,7 @@ impl Session<'_> {
 
     /// One kernel: compiled, tried, timed.
     fn kernel(&mut self, index: usize, kernel: &KernelRequest, points: &[Point]) -> Result<(), Ending> {
-        self.begins(index, "compiling");
+        self.begins(index, COMPILING);
         let compiled = match self.compile(kernel) {
             Ok(compiled) => compiled,
             Err(error) => {
@@ -164,7 +164,9 @@ impl Session<'_> {
                 continue;
             }
             self.begins(index, &format!("timing {}", point.shape));
-            let mut run = self.bench.time(&mut candidate, &problem, point, &mut self.ceilings, effort)?;
+            let say = &mut *self.say;
+            let mut alive = || say(&Message::Alive);
+            let mut run = self.bench.time(&mut candidate, (&problem, point), &mut self.ceilings, effort, &mut alive)?;
             run.in_flight_bytes = in_flight;
             let is_fault = run.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Fault);
             (self.say)(&Message::Point { kernel: index, run: Box::new(run) });

@@ -70,17 +70,18 @@ struct Sample {
 }
 
 impl Bench {
-    /// Times a candidate at a point. What is wrong with it, or with its times, is a failure of the point.
+    /// Times a candidate at a point. What is wrong with it, or with its times, is a failure of the point. `alive` is called
+    /// before each launch.
     ///
     /// # Errors
     /// If the harness itself fails.
     pub fn time(
         &self,
         candidate: &mut dyn Candidate,
-        problem: &Problem,
-        point: &Point,
+        (problem, point): (&Problem, &Point),
         ceilings: &mut Ceilings,
         effort: Effort,
+        alive: &mut dyn FnMut(),
     ) -> Result<PointRun> {
         let l2 = self.device().properties().l2;
         let (operation, dtype, shape) = (problem.operation, problem.dtype, problem.shape);
@@ -99,7 +100,7 @@ impl Bench {
             sweep: point.sweep,
             failure: None,
         };
-        run.failure = self.time_into(&mut run, candidate, problem, ceilings, effort)?;
+        run.failure = self.time_into(&mut run, candidate, (problem, effort), ceilings, alive)?;
         if run.failure.is_none() {
             run.failure = times_disagree(&run).map(|text| failure(FailureKind::TimesDisagree, problem, text));
         }
@@ -110,9 +111,9 @@ impl Bench {
         &self,
         run: &mut PointRun,
         candidate: &mut dyn Candidate,
-        problem: &Problem,
+        (problem, effort): (&Problem, Effort),
         ceilings: &mut Ceilings,
-        effort: Effort,
+        alive: &mut dyn FnMut(),
     ) -> Result<Option<Failure>> {
         let scratch = match candidate.scratch(problem) {
             Ok(scratch) => scratch,
@@ -137,6 +138,7 @@ impl Bench {
         }
         let mut warmest = f64::INFINITY;
         for index in 0..WARM_UP {
+            alive();
             let instance = &mut instances[index % count];
             match self.sample(candidate, instance, in_memory)? {
                 Ok(sample) => warmest = warmest.min(sample.host),
@@ -162,6 +164,7 @@ impl Bench {
             {
                 trouble.get_or_insert(failure);
             }
+            alive();
             self.renew_results(instance)?;
             self.perturb(instance)?;
             let verify = verified.contains(&index);

@@ -64,7 +64,9 @@ impl Lab {
     fn time(&mut self, candidate: &mut dyn Candidate) -> PointRun {
         let (dtype, shape) = (TRANSPOSE.dtype, TRANSPOSE.shape);
         let point = Point { dtype, shape, ceiling: Ceiling::Copy, sweep: false };
-        self.bench.time(candidate, &TRANSPOSE, &point, &mut self.ceilings, Effort::FULL).expect("the harness works")
+        self.bench
+            .time(candidate, (&TRANSPOSE, &point), &mut self.ceilings, Effort::FULL, &mut || {})
+            .expect("the harness works")
     }
 
     /// The kind of failure with which timing ends.

@@ -1,14 +1,10 @@
 //! Compiling somebody's file in a process of its own: a template that never ends, or wants all memory, ends only that one.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
-
-/// Nobody's kernel is compiled for so long.
-const LONGEST: Duration = Duration::from_secs(30);
-/// Nobody's kernel needs so much, in bytes.
-const MOST_MEMORY: u64 = 4 << 30;
+use plancher_lab::engine::Bounds;
 
 /// Runs this program again with its own arguments and one more before `beside`, and waits for it; what it prints goes where
 /// ours does.
@@ -20,57 +16,47 @@ pub(super) fn again(beside: &str, more: &str) -> anyhow::Result<ExitStatus> {
     arguments.insert(place, more.into());
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
     let mut child = child.context("the compiling process cannot be started")?;
-    watch(&mut child, LONGEST, MOST_MEMORY)
+    watch(&mut child, Bounds::COMPILING)
 }
 
 /// Waits for a process, and ends it when it takes too long or too much.
-fn watch(child: &mut Child, longest: Duration, most: u64) -> anyhow::Result<ExitStatus> {
+fn watch(child: &mut Child, bounds: Bounds) -> anyhow::Result<ExitStatus> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        let trouble = if start.elapsed() > longest {
-            format!("it was not done within {} s", longest.as_secs())
-        } else if resident(child.id()).is_some_and(|bytes| bytes > most) {
-            format!("it took more than {} MiB of memory", most >> 20)
-        } else {
-            std::thread::sleep(Duration::from_millis(10));
+        let Some(trouble) = bounds.exceeded(child.id(), start, 0) else {
+            std::thread::sleep(Bounds::INTERVAL);
             continue;
         };
         // It may have ended by itself just now.
         let _ = child.kill();
         child.wait()?;
-        anyhow::bail!("compiling was ended: {trouble}");
+        anyhow::bail!("{trouble}");
     }
-}
-
-/// The memory that a process has, where the system says it.
-fn resident(process: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    // Where pages are larger, the limit is tighter.
-    pages.checked_mul(4096)
 }
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn what_does_not_end_is_ended_and_what_does_keeps_its_status() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let error = watch(&mut child, Duration::ZERO, u64::MAX).unwrap_err().to_string();
-        assert_eq!(error, "compiling was ended: it was not done within 0 s");
+        let error = watch(&mut child, Bounds { longest: Duration::ZERO, ..Bounds::COMPILING }).unwrap_err();
+        assert_eq!(error.to_string(), "compiling was ended: it was not done within 0 s");
         let mut child = Command::new("false").spawn().unwrap();
-        assert_eq!(watch(&mut child, LONGEST, u64::MAX).unwrap().code(), Some(1));
+        assert_eq!(watch(&mut child, Bounds::COMPILING).unwrap().code(), Some(1));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn what_takes_too_much_memory_is_ended() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let error = watch(&mut child, LONGEST, 0).unwrap_err().to_string();
-        assert_eq!(error, "compiling was ended: it took more than 0 MiB of memory");
+        let mut child = Command::new("tail").arg("/dev/zero").stdout(Stdio::null()).spawn().unwrap();
+        let error = watch(&mut child, Bounds { most: 64 << 20, ..Bounds::COMPILING }).unwrap_err();
+        assert_eq!(error.to_string(), "compiling was ended: it took more than 64 MiB of memory");
     }
 }
