@@ -2,12 +2,12 @@
 //! holds.
 
 use plancher_cuda::catalogue::{Disassembler, Instructions};
-use plancher_cuda::{Architecture, Compiler, Cubin, Properties, Specialization};
+use plancher_cuda::{Architecture, Compiler, Cubin, KernelResources, Properties, Specialization};
 use serde::Serialize;
 
 use crate::record::Resources;
 use crate::step::OccupancyLimiter;
-use crate::{Directives, Dtype, LabError, Operation, Result, includes};
+use crate::{Directives, Dtype, LabError, Operation, Result, includes, parameters};
 
 /// What code is compiled for, and what one of its multiprocessors has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub struct Compiled {
 }
 
 /// The constants with which a file is compiled.
-fn constants(operation: Operation, dtype: Dtype, target: &Target) -> Specialization {
+pub(crate) fn constants(operation: Operation, dtype: Dtype, target: &Target) -> Specialization {
     let constants = Specialization::new()
         .define("MULTIPROCESSORS", target.multiprocessors)
         .define("SHARED_MEMORY", target.shared_of_block);
@@ -128,23 +128,35 @@ pub fn compile(
     dtype: Dtype,
     target: &Target,
 ) -> Result<Compiled> {
-    let directives = Directives::parse(&format!("{name}.cu"), text)?;
-    includes::refuse(&format!("{name}.cu"), text)?;
+    let file = format!("{name}.cu");
+    let directives = Directives::parse_for(operation, &file, text)?;
+    includes::refuse(&file, text)?;
     if let Some(needed) = directives.requires.filter(|needed| !fits(*needed, target.architecture)) {
-        return Err(LabError::Unsupported(format!("`{name}.cu` is for {needed}, and this is {}", target.architecture)));
+        return Err(LabError::Unsupported(format!("`{file}` is for {needed}, and this is {}", target.architecture)));
+    }
+    if target.architecture.number() < 90 {
+        let newer = [("cluster", directives.cluster.is_some()), ("tensor_maps", !directives.tensor_maps.is_empty())];
+        if let Some((directive, _)) = newer.into_iter().find(|(_, is_there)| *is_there) {
+            let problem = format!("`{file}`: `{directive}` needs sm_90 or newer, and this is {}", target.architecture);
+            return Err(LabError::Unsupported(problem));
+        }
     }
     let constants = constants(operation, dtype, target);
-    let cubin = compiler.compile_text(name, text, &constants, target.architecture)?;
+    let of = (operation, dtype, &directives);
+    let cubin = parameters::compile(compiler, (name, text), of, &constants, target.architecture)?;
     let kernel = cubin.kernel(operation.kernel()).ok_or_else(|| {
         let found: Vec<&str> = cubin.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         LabError::Unsupported(format!(
-            "`{name}.cu` has no kernel `{}` (extern \"C\" __global__); it has: {}",
+            "`{file}` has no kernel `{}` (extern \"C\" __global__); it has: {}",
             operation.kernel(),
             if found.is_empty() { "none".to_owned() } else { found.join(", ") }
         ))
     })?;
     let threads = directives.threads_of_block();
     let shared_bytes = kernel.shared_memory.saturating_add(directives.shared);
+    if let Some(problem) = no_launch(&directives, kernel, cubin.most_threads(operation.kernel()), target) {
+        return Err(LabError::Unsupported(format!("`{file}`: {problem}")));
+    }
     let (blocks_per_multiprocessor, limiter) = target.occupancy(kernel.registers, shared_bytes, threads);
     let resources = Resources {
         registers: kernel.registers,
@@ -157,6 +169,29 @@ pub fn compile(
     let mut options = vec![format!("--gpu-architecture={}", target.architecture)];
     options.extend(constants.definitions().map(|(name, value)| format!("-D{name}={value}")));
     Ok(Compiled { directives, cubin, options, resources })
+}
+
+/// Why not a single block of a kernel can be launched as its directives say, if it is so. `bound` are the most threads that its
+/// `__launch_bounds__` allow.
+fn no_launch(directives: &Directives, kernel: &KernelResources, bound: Option<u32>, target: &Target) -> Option<String> {
+    let (threads, registers) = (directives.threads_of_block(), kernel.registers);
+    if let Some(bound) = bound.filter(|&bound| threads > bound) {
+        return Some(format!("`threads` is {threads}, and the kernel's `__launch_bounds__` allow {bound}"));
+    }
+    let (own, dynamic, most) = (kernel.shared_memory, directives.shared, target.shared_of_block);
+    if own.saturating_add(dynamic) > most {
+        return Some(format!(
+            "`shared` is {dynamic} and the kernel declares {own} bytes of shared memory, and a block has at most {most}"
+        ));
+    }
+    let (blocks, limiter) = target.occupancy(registers, own + dynamic, threads);
+    (blocks == 0 && limiter == OccupancyLimiter::Registers).then(|| {
+        format!(
+            "`threads` is {threads}, each with {registers} registers, and a multiprocessor has {}: fewer threads, or \
+             `__launch_bounds__({threads})`",
+            target.registers
+        )
+    })
 }
 
 /// Whether code that needs `needed` runs on `architecture`: code for one chip (`a`) on that one only.
@@ -252,9 +287,7 @@ fn hints(
         ));
     }
     let threads = resources.blocks_per_multiprocessor * resources.threads;
-    if threads == 0 {
-        hints.push("not one block fits on a multiprocessor".to_owned());
-    } else if 2 * threads < target.threads {
+    if 2 * threads < target.threads {
         hints.push(format!(
             "a multiprocessor holds {threads} of {} threads ({} is the limit): each must have more under way",
             target.threads, resources.limiter

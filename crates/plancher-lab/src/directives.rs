@@ -3,7 +3,7 @@
 
 use plancher_cuda::Architecture;
 
-use crate::{Dtype, LabError, Result, Shape};
+use crate::{Dtype, LabError, Operation, Result, Shape};
 
 /// The most threads of a block.
 pub const MOST_THREADS: u32 = 1024;
@@ -85,25 +85,30 @@ impl Directives {
     /// or not exactly one grid.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let mut reader = Reader::default();
-        for (index, line) in text.lines().enumerate() {
-            let Some(directive) = line.trim_start().strip_prefix("// lab:") else { continue };
-            // What stands behind a second comment is for people.
-            let directive = directive.split("//").next().unwrap_or_default().trim();
-            let wrong = |problem: String| LabError::Directive {
-                file: file.to_owned(),
-                line: index + 1,
-                directive: directive.chars().take(80).collect(),
-                problem,
-            };
+        for (line, directive) in lines(text) {
+            let wrong = |problem: String| wrong(file, line, directive, problem);
             let (key, value) = directive.split_once('=').ok_or_else(|| wrong("write `name = value`".to_owned()))?;
             reader.take(key.trim(), value.trim()).map_err(wrong)?;
         }
-        reader.finish().map_err(|problem| LabError::Directive {
-            file: file.to_owned(),
-            line: 0,
-            directive: "// lab:".to_owned(),
-            problem,
-        })
+        reader.finish().map_err(|problem| LabError::NoDirective { file: file.to_owned(), problem })
+    }
+
+    /// The same for a kernel of an operation, which not all directives fit.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; and if a directive says nothing of such a kernel.
+    pub fn parse_for(operation: Operation, file: &str, text: &str) -> Result<Self> {
+        let directives = Self::parse(file, text)?;
+        let of_vectors = matches!(operation, Operation::Saxpy | Operation::Reduction);
+        if of_vectors && matches!(directives.grid, Grid::Tile { .. }) {
+            let problem = format!("a vector of `{}` has no columns and rows: write per_block", operation.kernel());
+            return Err(at(file, text, "tile", problem));
+        }
+        if operation != Operation::Gemm && !directives.tensor_maps.is_empty() {
+            let problem = format!("only matrix products take tensor maps, and this is `{}`", operation.kernel());
+            return Err(at(file, text, "tensor_maps", problem));
+        }
+        Ok(directives)
     }
 
     /// Threads of a block.
@@ -143,6 +148,29 @@ impl Directives {
                 i32::MAX
             ))),
         }
+    }
+}
+
+/// The directives of a text with their lines, counted from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let directive = line.trim_start().strip_prefix("//")?.trim_start().strip_prefix("lab:")?;
+        // What stands behind a second comment is for people.
+        Some((index + 1, directive.split("//").next().unwrap_or_default().trim()))
+    })
+}
+
+fn wrong(file: &str, line: usize, directive: &str, problem: String) -> LabError {
+    let directive = directive.chars().take(80).collect();
+    LabError::Directive { file: file.to_owned(), line, directive, problem }
+}
+
+/// What is wrong with the directive called `name`.
+pub(crate) fn at(file: &str, text: &str, name: &str, problem: String) -> LabError {
+    let is_it = |directive: &str| directive.split_once('=').is_some_and(|(key, _)| key.trim() == name);
+    match lines(text).find(|(_, directive)| is_it(directive)) {
+        Some((line, directive)) => wrong(file, line, directive, problem),
+        None => LabError::NoDirective { file: file.to_owned(), problem },
     }
 }
 
@@ -339,6 +367,28 @@ mod tests {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_kernel_of_the_step_is_an_error_that_names_the_line() {
+        let with = |operation, line: &str| {
+            Directives::parse_for(operation, "my.cu", &format!("//lab: threads = 256\n{line}\n// lab: shared = 16"))
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        let tile = "// lab: tile = 32x32 // for people";
+        for operation in [Operation::Saxpy, Operation::Reduction] {
+            let error = with(operation, tile).expect_err("a vector has no tiles");
+            assert!(error.starts_with("`my.cu`, line 2: `tile = 32x32`: a vector of `"), "{error}");
+            assert_eq!(with(operation, "// lab: per_block = 32"), Ok(()));
+        }
+        let maps = "// lab: blocks = 1\n// lab: tensor_maps = a:64x64";
+        let error = with(Operation::Transpose, maps).expect_err("it takes pointers");
+        assert_eq!(
+            error,
+            "`my.cu`, line 3: `tensor_maps = a:64x64`: only matrix products take tensor maps, and this is `transpose`"
+        );
+        assert_eq!((with(Operation::Transpose, tile), with(Operation::Gemm, maps)), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -13,11 +13,19 @@ pub enum LabError {
     Directive {
         /// The file's name.
         file: String,
-        /// The line, counted from 1; 0 where the whole file is meant.
+        /// The line, counted from 1.
         line: usize,
         /// The directive.
         directive: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// A `// lab:` line that is not there.
+    #[error("`{file}`: {problem}")]
+    NoDirective {
+        /// The file's name.
+        file: String,
+        /// Which.
         problem: String,
     },
     /// A name that the catalogue does not have.

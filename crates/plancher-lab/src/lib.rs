@@ -14,6 +14,7 @@ pub mod engine;
 mod error;
 pub mod harness;
 mod includes;
+mod parameters;
 pub mod profile;
 mod reading;
 pub mod record;

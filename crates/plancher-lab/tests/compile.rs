@@ -89,7 +89,6 @@ fn the_learners_files_of_the_tests_compile() {
         (Operation::Saxpy, "wrong_no_bounds_check", include_str!("kernels/wrong_no_bounds_check.cu")),
         (Operation::Saxpy, "wrong_deadlock", include_str!("kernels/wrong_deadlock.cu")),
         (Operation::Saxpy, "wrong_nan", include_str!("kernels/wrong_nan.cu")),
-        (Operation::Saxpy, "wrong_type", include_str!("kernels/wrong_type.cu")),
         (Operation::Reduction, "wrong_race", include_str!("kernels/wrong_race.cu")),
         (Operation::Transpose, "wrong_stride", include_str!("kernels/wrong_stride.cu")),
         (Operation::Transpose, "wrong_half_the_array", include_str!("kernels/wrong_half_the_array.cu")),
@@ -134,5 +133,97 @@ fn what_cannot_be_compiled_is_said_in_one_line() {
     assert!(syntax.contains("mine.cu(3): error: identifier \"z\" is undefined"), "{syntax}");
     let blackwell = problem(Operation::Saxpy, &format!("{head}// lab: requires = sm_100a\n"));
     assert_eq!(blackwell, "`mine.cu` is for sm_100a, and this is sm_90a");
-    assert!(problem(Operation::Saxpy, "// lab: threads = 32").contains("there is no grid"));
+    let no_grid = problem(Operation::Saxpy, "// lab: threads = 32");
+    assert_eq!(no_grid, "`mine.cu`: there is no grid: write one of per_block, blocks_per_sm, tile, blocks");
+}
+
+/// What is said of a kernel for Hopper, or nothing where it compiles.
+fn refusal(compiler: &Compiler, operation: Operation, dtype: Dtype, text: &str) -> Option<String> {
+    let target = Target::without_device(Architecture::of_capability(9, 0));
+    let error = compile(compiler, ("mine", text), operation, dtype, &target).err()?.to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    Some(error)
+}
+
+#[test]
+fn parameters_that_are_not_those_of_the_step_are_named() {
+    let Some(compiler) = compiler() else { return };
+    let head = "// lab: threads = 32\n// lab: blocks = 1\n";
+    let takes = |operation, dtype, parameters: &str| {
+        let text = format!("{head}struct own {{ unsigned short bits; }};\nextern \"C\" __global__ void ");
+        refusal(&compiler, operation, dtype, &format!("{text}{}({parameters}) {{ }}", operation.kernel()))
+    };
+    let saxpy = |parameters: &str| takes(Operation::Saxpy, Dtype::F32, parameters);
+    for right in [
+        "float a, const float* x, float* y, unsigned long long n",
+        "const float a, const float* __restrict__ x, float* __restrict__ y, size_t n",
+        "float a, volatile float* x, float* y, long long n",
+    ] {
+        assert_eq!(saxpy(right), None, "{right}");
+    }
+    let step = "and the kernel of the step takes (float a, const float* x, float* y, unsigned long long n)";
+    for (wrong, takes) in [
+        (
+            "float a, const double* x, float* y, unsigned long long n",
+            "(float, const double *, float *, unsigned long long)",
+        ),
+        ("int a, const float* x, float* y, unsigned long long n", "(int, const float *, float *, unsigned long long)"),
+        ("float a, const int* x, float* y, unsigned long long n", "(float, const int *, float *, unsigned long long)"),
+        ("float a, const float* x, float* y, int n", "(float, const float *, float *, int)"),
+        ("float a, const float* x, float* y", "(float, const float *, float *)"),
+        ("", "()"),
+    ] {
+        assert_eq!(saxpy(wrong), Some(format!("`mine.cu`: `saxpy` takes {takes}, {step}")));
+    }
+    let bf16 = |element: &str| {
+        let operands = format!("const {element}* a, const {element}* b, {element}* c, int m, unsigned n, int k");
+        takes(Operation::Gemm, Dtype::Bf16, &operands)
+    };
+    assert_eq!([bf16("unsigned short"), bf16("own")], [None, None]);
+    assert!(
+        bf16("float")
+            .is_some_and(|text| text.contains("takes (const float *, const float *, float *, int, unsigned int, int)"))
+    );
+    let moved = "const unsigned* in, unsigned* out, int rows, int columns";
+    assert_eq!(takes(Operation::Transpose, Dtype::F32, moved), None);
+    assert!(takes(Operation::Transpose, Dtype::Bf16, moved).is_some());
+    let text = include_str!("kernels/wrong_type.cu");
+    let error = refusal(&compiler, Operation::Saxpy, Dtype::F32, text).expect("it is in double");
+    assert!(
+        error.starts_with("`mine.cu`: `saxpy` takes (double, const double *, double *, unsigned long long), and"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_no_block_can_be_launched_with_is_named() {
+    let Some(compiler) = compiler() else { return };
+    let saxpy = |directives: &str, bounds: &str, body: &str| {
+        let kernel = "saxpy(float a, const float* x, float* y, unsigned long long n)";
+        let text =
+            format!("// lab: blocks = 1\n{directives}\nextern \"C\" __global__ void {bounds} {kernel} {{ {body} }}");
+        refusal(&compiler, Operation::Saxpy, Dtype::F32, &text)
+    };
+    let bounds = saxpy("// lab: threads = 16x16", "__launch_bounds__(128)", "");
+    assert_eq!(bounds.as_deref(), Some("`mine.cu`: `threads` is 256, and the kernel's `__launch_bounds__` allow 128"));
+    assert_eq!(saxpy("// lab: threads = 16x8", "__launch_bounds__(128)", ""), None);
+    let body = "__shared__ float part[1024]; part[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[0] = part[n];";
+    let shared = saxpy("// lab: threads = 32\n// lab: shared = 230000", "", body);
+    let problem =
+        "`shared` is 230000 and the kernel declares 4096 bytes of shared memory, and a block has at most 232448";
+    assert_eq!(shared, Some(format!("`mine.cu`: {problem}")));
+    assert_eq!(saxpy("// lab: threads = 32\n// lab: shared = 228352", "", body), None);
+    let body = "float v[200]; \n#pragma unroll\nfor (int i = 0; i < 200; ++i) v[i] = x[i * n];\n__syncthreads();\n#pragma unroll\n\
+        for (int i = 0; i < 200; ++i) y[i * n] = v[i] * v[199 - i];";
+    let registers = saxpy("// lab: threads = 1024", "", body).expect("too many registers");
+    assert!(registers.starts_with("`mine.cu`: `threads` is 1024, each with "), "{registers}");
+    assert!(
+        registers.ends_with("a multiprocessor has 65536: fewer threads, or `__launch_bounds__(1024)`"),
+        "{registers}"
+    );
+    assert_eq!(saxpy("// lab: threads = 1024", "__launch_bounds__(1024)", body), None);
+    let older = Target::without_device(Architecture::of_capability(8, 0));
+    let text = "// lab: threads = 32\n// lab: blocks = 2\n// lab: cluster = 2\n";
+    let error = compile(&compiler, ("mine", text), Operation::Saxpy, Dtype::F32, &older).expect_err("it has none");
+    assert_eq!(error.to_string(), "`mine.cu`: `cluster` needs sm_90 or newer, and this is sm_80");
 }

@@ -60,6 +60,13 @@ impl Cubin {
         elf::parameter_count(&self.code, name)
     }
 
+    /// The most threads that a block of the kernel called `name` may have by its `__launch_bounds__`, if it has any and the
+    /// code says so in a way that is understood.
+    #[must_use]
+    pub fn most_threads(&self, name: &str) -> Option<u32> {
+        elf::most_threads(&self.code, name)
+    }
+
     /// What the kernel called `name` needs.
     #[must_use]
     pub fn kernel(&self, name: &str) -> Option<&KernelResources> {
@@ -81,7 +88,7 @@ mod tests {
             name: "parameters",
             text: "struct large { u64 x[70]; };
 extern \"C\" __global__ void five(float* x, char c, int n, large s, short q) { x[0] = c + n + s.x[3] + q; }
-extern \"C\" __global__ void unused(float* x, int n) { }
+extern \"C\" __global__ void __launch_bounds__(192) unused(float* x, int n) { }
 extern \"C\" __global__ void none() { }",
         };
         for architecture in Architecture::ALL {
@@ -93,6 +100,8 @@ extern \"C\" __global__ void none() { }",
             let count = |name| cubin.parameter_count(name);
             assert_eq!([count("five"), count("unused"), count("none")], [Some(5), Some(2), Some(0)], "{architecture}");
             assert_eq!(count("no such kernel"), None);
+            let most = ["unused", "none", "no such kernel"].map(|name| cubin.most_threads(name));
+            assert_eq!(most, [Some(192), None, None], "{architecture}");
         }
     }
 }

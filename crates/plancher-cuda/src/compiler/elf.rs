@@ -1,5 +1,5 @@
-//! How many parameters a kernel in machine code has. The driver says the size of each parameter, but not their number,
-//! and asking for one too many is an error that debugging tools count.
+//! What machine code says of a kernel: how many parameters it has, and for how many threads it was made. The driver says the
+//! size of each parameter, but not their number, and asking for one too many is an error that debugging tools count.
 //!
 //! The code is an ELF file with little-endian 64-bit headers. Section `.nv.info.<kernel>` is a list of attributes: a byte
 //! for the form (1: no value, 2 and 3: a value of 16 bits, 4: as many bytes as those 16 bits say), a byte for the
@@ -9,25 +9,46 @@
 const PARAMETER: u8 = 0x17;
 /// The size of all parameters together.
 const ALL_PARAMETERS: u8 = 0x19;
+/// The most threads of a block (`__launch_bounds__`): 12 bytes, three sides.
+const MOST_THREADS: u8 = 0x05;
 
 /// The number of parameters of `kernel`, if the file says so in a way that is understood.
 pub(super) fn parameter_count(code: &[u8], kernel: &str) -> Option<usize> {
-    let info = section(code, &format!(".nv.info.{kernel}"))?;
-    let (mut rest, mut count, mut has_size) = (info, 0, false);
+    let (mut count, mut has_size) = (0, false);
+    each_attribute(code, kernel, &mut |attribute, value| {
+        count += usize::from(attribute == PARAMETER && value.len() == 12);
+        has_size |= attribute == ALL_PARAMETERS;
+    })?;
+    // Both or neither: else this is not the list that we know.
+    (has_size == (count > 0)).then_some(count)
+}
+
+/// The most threads of a block of `kernel`, if the file says so in a way that is understood.
+pub(super) fn most_threads(code: &[u8], kernel: &str) -> Option<u32> {
+    let mut most = None;
+    each_attribute(code, kernel, &mut |attribute, value| {
+        if attribute == MOST_THREADS && value.len() == 12 {
+            most = [0, 4, 8].iter().try_fold(1_u64, |product, &at| product.checked_mul(number(value, at, 4)?));
+        }
+    })?;
+    most.and_then(|most| u32::try_from(most).ok())
+}
+
+/// Calls `take` with the number and the value of each attribute; `None` if this is not the list that we know.
+fn each_attribute(code: &[u8], kernel: &str, take: &mut dyn FnMut(u8, &[u8])) -> Option<()> {
+    let mut rest = section(code, &format!(".nv.info.{kernel}"))?;
     while !rest.is_empty() {
         let &[form, attribute, low, high] = rest.first_chunk()?;
         rest = &rest[4..];
-        if form == 4 {
-            let length = usize::from(u16::from_le_bytes([low, high]));
-            count += usize::from(attribute == PARAMETER && length == 12);
-            rest = rest.get(length..)?;
-        } else if !(1..4).contains(&form) {
-            return None;
-        }
-        has_size |= attribute == ALL_PARAMETERS;
+        let length = match form {
+            4 => usize::from(u16::from_le_bytes([low, high])),
+            1..4 => 0,
+            _ => return None,
+        };
+        take(attribute, rest.get(..length)?);
+        rest = &rest[length..];
     }
-    // Both or neither: else this is not the list that we know.
-    (has_size == (count > 0)).then_some(count)
+    Some(())
 }
 
 /// The contents of a section.
@@ -90,6 +111,9 @@ mod tests {
         assert_eq!(parameter_count(&file(&[3, 0x1b, 255, 0]), "k"), Some(0));
         assert_eq!(parameter_count(&file(&two), "other"), None);
         assert_eq!(parameter_count(&file(&parameter), "k"), None);
+        let bound = [[4, MOST_THREADS, 12, 0, 32, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0].as_slice(), &two].concat();
+        assert_eq!((most_threads(&file(&bound), "k"), parameter_count(&file(&bound), "k")), (Some(256), Some(2)));
+        assert_eq!((most_threads(&file(&two), "k"), most_threads(&file(&bound[..9]), "k")), (None, None));
         assert_eq!(parameter_count(&file(&[9, 0, 0, 0]), "k"), None);
         let whole = file(&two);
         for length in 0..whole.len() {
@@ -99,7 +123,7 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[index] ^= 0xff;
             // Any answer will do, as long as there is one.
-            let _ = parameter_count(&damaged, "k");
+            let _ = (parameter_count(&damaged, "k"), most_threads(&damaged, "k"));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::date;
 use super::parent::{ChildCommand, measure};
 use super::protocol::{KernelRequest, Request};
 use super::run::record;
+use crate::directives::at;
 use crate::record::{LabRun, SCHEMA, StepRun};
 use crate::{Directives, Dtype, LabError, Operation, Result, Step};
 
@@ -60,11 +61,14 @@ pub fn read(path: &Path) -> Result<String> {
 /// # Errors
 /// If its directives are wrong, or ask for numbers that the step does not have.
 pub fn dtypes(step: &Step, file: &str, text: &str) -> Result<Vec<Dtype>> {
-    let directives = Directives::parse(file, text)?;
+    let directives = match step.operation {
+        Some(operation) => Directives::parse_for(operation, file, text)?,
+        None => Directives::parse(file, text)?,
+    };
     let of_step = step.dtypes();
     match (directives.dtype, step.operation) {
         (Some(dtype), _) if !of_step.contains(&dtype) => {
-            Err(LabError::Unsupported(format!("step `{}` has no kernels in {dtype}", step.id)))
+            Err(at(file, text, "dtype", format!("step `{}` has no kernels in {dtype}", step.id)))
         }
         (Some(dtype), _) => Ok(vec![dtype]),
         (None, Some(Operation::Gemm)) => Ok(vec![Dtype::F32]),
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn a_product_is_in_f32_unless_the_file_says_bf16() {
         let step = catalogue::step("gemm_fast").expect("there");
-        let file = "// lab: threads = 256\n// lab: tile = 64x64\n";
+        let file = "// lab: threads = 256\n// lab: per_block = 64\n";
         if step.dtypes().contains(&Dtype::Bf16) {
             let bf16 = dtypes(step, "my.cu", &format!("{file}// lab: dtype = bf16\n"));
             assert_eq!(bf16.expect("it has both"), [Dtype::Bf16]);
@@ -125,7 +129,7 @@ mod tests {
         assert_eq!(dtypes(step, "my.cu", file).expect("right"), [Dtype::F32]);
         let saxpy = catalogue::step("saxpy").expect("there");
         let error = dtypes(saxpy, "my.cu", &format!("{file}// lab: dtype = bf16\n")).expect_err("no such kernels");
-        assert_eq!(error.to_string(), "step `saxpy` has no kernels in bf16");
+        assert_eq!(error.to_string(), "`my.cu`, line 3: `dtype = bf16`: step `saxpy` has no kernels in bf16");
         let transpose = catalogue::step("transpose").expect("there");
         assert_eq!(dtypes(transpose, "my.cu", file).expect("right"), [Dtype::F32, Dtype::Bf16]);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plancher_lab::catalogue::step;
 use plancher_lab::engine::{CheckOptions, CheckReport, check};
 use plancher_lab::record::{Case, Failure, FailureKind, VersionRun};
-use plancher_lab::verdict::rightness;
+use plancher_lab::verdict::{Rightness, rightness};
 
 use crate::common::{SILENCE, child, gpu};
 
@@ -68,9 +68,8 @@ fn threads_that_wait_for_ever_are_reported_as_a_hang() {
 fn parameters_of_the_wrong_type_are_refused() {
     let text = include_str!("../kernels/wrong_type.cu");
     let Some(report) = checked("saxpy", text, SILENCE) else { return };
-    let failure = failure(&report);
-    assert_eq!(failure.kind, FailureKind::CannotLaunch, "{failure:?}");
-    assert!(failure.text.contains("argument 0 has 4 bytes and its parameter 8"), "{failure:?}");
+    let Rightness::NotRun(reason) = rightness(&report.run.steps[0].versions[0]) else { panic!("{report:?}") };
+    assert!(reason.contains("`saxpy` takes (double, const double *, double *, unsigned long long)"), "{reason}");
 }
 
 /// What a right file's report says.
