@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::record::Resources;
 use crate::step::OccupancyLimiter;
-use crate::{Directives, Dtype, LabError, Operation, Result, includes, parameters};
+use crate::{Directives, Dtype, LabError, Operation, Result, includes, parameters, plural};
 
 /// What code is compiled for, and what one of its multiprocessors has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,14 +181,16 @@ fn no_launch(directives: &Directives, kernel: &KernelResources, bound: Option<u3
     let (own, dynamic, most) = (kernel.shared_memory, directives.shared, target.shared_of_block);
     if own.saturating_add(dynamic) > most {
         return Some(format!(
-            "`shared` is {dynamic} and the kernel declares {own} bytes of shared memory, and a block has at most {most}"
+            "`shared` is {dynamic} and the kernel declares {} of shared memory, and a block has at most {most}",
+            plural(own, "byte")
         ));
     }
     let (blocks, limiter) = target.occupancy(registers, own + dynamic, threads);
     (blocks == 0 && limiter == OccupancyLimiter::Registers).then(|| {
         format!(
-            "`threads` is {threads}, each with {registers} registers, and a multiprocessor has {}: fewer threads, or \
+            "`threads` is {threads}, each with {}, and a multiprocessor has {}: fewer threads, or \
              `__launch_bounds__({threads})`",
+            plural(registers, "register"),
             target.registers
         )
     })
@@ -282,14 +284,14 @@ fn hints(
     let mut hints = Vec::new();
     if resources.spill_bytes > 0 {
         hints.push(format!(
-            "{} bytes a thread spill to local memory: use fewer registers, or let a block have fewer threads",
-            resources.spill_bytes
+            "a thread spills {} to local memory: use fewer registers, or let a block have fewer threads",
+            plural(resources.spill_bytes, "byte")
         ));
     }
     let threads = resources.blocks_per_multiprocessor * resources.threads;
     if 2 * threads < target.threads {
         hints.push(format!(
-            "a multiprocessor holds {threads} of {} threads ({} is the limit): each must have more under way",
+            "a multiprocessor holds {threads} of {} threads, limited by {}: each must have more under way",
             target.threads, resources.limiter
         ));
     }
@@ -352,7 +354,12 @@ mod tests {
         };
         let code = [("LDG.E".to_owned(), 2), ("DFMA".to_owned(), 1)];
         let found = hints(Operation::Saxpy, &hopper(), &resources(8, 2), &code).join("\n");
-        for part in ["8 bytes a thread spill", "512 of 2048 threads (registers", "16-byte loads", "double precision"] {
+        for part in [
+            "a thread spills 8 bytes",
+            "512 of 2048 threads, limited by registers:",
+            "16-byte loads",
+            "double precision",
+        ] {
             assert!(found.contains(part), "{found}");
         }
         let code = [("LDG.E.128".to_owned(), 2)];

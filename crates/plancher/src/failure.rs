@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::printable::printable;
+
 /// A mistake in how the command was called: exit status 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -73,7 +75,7 @@ fn say(message: &str) {
     let line =
         message.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
     // Standard error may be closed; then there is nobody to tell.
-    let _ = writeln!(io::stderr(), "plancher: {line}");
+    let _ = writeln!(io::stderr(), "plancher: {}", printable(&line));
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod interrupt;
 mod logging;
 mod output;
 mod placement;
+mod printable;
 mod progress;
 mod prompt;
 mod session;

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::printable::{printable, printable_json};
+
 /// Writes `text` to standard output and shows it at once.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     write(&[text])
@@ -17,6 +19,11 @@ fn write(parts: &[&str]) -> io::Result<()> {
     written.map_err(|error| io::Error::new(error.kind(), format!("standard output: {error}")))
 }
 
+/// Writes text that may have come from elsewhere to standard output, with what a terminal would act on written out.
+pub(crate) fn shown(text: &str) -> io::Result<()> {
+    write(&[&printable(text)])
+}
+
 /// Writes a line to standard output.
 pub(crate) fn line(line: &str) -> io::Result<()> {
     write(&[line, "\n"])
@@ -24,14 +31,14 @@ pub(crate) fn line(line: &str) -> io::Result<()> {
 
 /// Writes `value` to standard output as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    Ok(line(&serde_json::to_string_pretty(value)?)?)
+    Ok(line(&printable_json(&serde_json::to_string_pretty(value)?))?)
 }
 
 /// Writes a line of statistics to standard error, unless `--quiet`.
 pub(crate) fn note(line: &str) {
     if !crate::logging::is_quiet() {
         // Statistics that nobody can read are no reason to fail.
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = writeln!(io::stderr(), "{}", printable(line));
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::printable::printable;
+
 /// Bars for anything shorter than this would only flicker.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -18,28 +20,28 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar over bytes.
     pub(crate) fn bytes(message: impl Into<String>) -> Self {
-        Self::new(message.into(), "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        Self::new(&message.into(), "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
     }
 
     /// A bar over things.
     pub(crate) fn count(message: impl Into<String>) -> Self {
-        Self::new(message.into(), "{msg} {bar:30} {pos}/{len} {eta}")
+        Self::new(&message.into(), "{msg} {bar:30} {pos}/{len} {eta}")
     }
 
     /// What is being done, in words; nobody knows how long it takes.
     pub(crate) fn words() -> Self {
-        Self::new(String::new(), "{spinner} {elapsed} {msg}")
+        Self::new("", "{spinner} {elapsed} {msg}")
     }
 
     /// Says what is being done now.
     pub(crate) fn say(&mut self, what: &str) {
         self.show();
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(printable(what).into_owned());
         self.bar.tick();
     }
 
-    fn new(message: String, template: &'static str) -> Self {
-        let bar = ProgressBar::hidden().with_message(message);
+    fn new(message: &str, template: &'static str) -> Self {
+        let bar = ProgressBar::hidden().with_message(printable(message).into_owned());
         Self { bar, started: std::time::Instant::now(), template, shown: false }
     }
 
@@ -61,8 +63,8 @@ impl Progress {
     }
 
     /// Replaces the message.
-    pub(crate) fn message(&self, message: String) {
-        self.bar.set_message(message);
+    pub(crate) fn message(&self, message: &str) {
+        self.bar.set_message(printable(message).into_owned());
     }
 }
 

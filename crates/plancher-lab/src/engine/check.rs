@@ -44,14 +44,24 @@ pub struct CheckReport {
 pub fn read(path: &Path) -> Result<String> {
     let failed = |problem: String| LabError::File { path: path.display().to_string(), problem };
     // Opening a pipe would wait for a writer.
-    if !std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.is_file() {
+    let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if !metadata.is_file() {
         return Err(failed("it is no regular file".to_owned()));
+    }
+    let too_large = || failed(format!("it has more than {LARGEST_FILE} bytes"));
+    // Where it is cut off there may be half a character.
+    if metadata.len() > LARGEST_FILE {
+        return Err(too_large());
     }
     let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
     let mut text = String::new();
     let bytes = file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
     if bytes as u64 > LARGEST_FILE {
-        return Err(failed(format!("it has more than {LARGEST_FILE} bytes")));
+        return Err(too_large());
+    }
+    // What editors on Windows put in front is no part of the text, and would hide a directive on the first line.
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
     }
     Ok(text)
 }
@@ -138,5 +148,23 @@ mod tests {
     fn a_file_that_is_not_there_or_too_large_is_an_error() {
         let missing = read(Path::new("no such file.cu")).expect_err("not there").to_string();
         assert!(missing.starts_with("`no such file.cu` cannot be read: "), "{missing}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.cu");
+        let written = |contents: &[u8]| {
+            std::fs::write(&file, contents).expect("writable");
+            let name = file.display().to_string();
+            read(&file).map_err(|error| error.to_string().replace(&name, "a.cu"))
+        };
+        // The cut would go through a character.
+        let large = "ü".repeat(LARGEST_FILE as usize / 2) + "xüü";
+        assert_eq!(
+            written(large.as_bytes()),
+            Err(format!("`a.cu` cannot be read: it has more than {LARGEST_FILE} bytes"))
+        );
+        assert!(written(b"\xff").is_err_and(|error| error.contains("UTF-8")));
+        let text = written("\u{feff}// lab: threads = 32\r\n// lab: blocks = 1\r\n".as_bytes()).expect("it is text");
+        assert_eq!(Directives::parse("a.cu", &text).expect("right").threads, [32, 1]);
+        assert_eq!(written(b""), Ok(String::new()));
+        assert!(read(folder.path()).is_err_and(|error| error.to_string().ends_with("it is no regular file")));
     }
 }

@@ -6,7 +6,7 @@ use plancher_cuda::{Arguments, Cubin, Device, Kernel, Launch, Module, TensorMap,
 
 use super::launch::launch;
 use super::problem::Problem;
-use crate::{Directives, Grid, LabError, Operand, Operation, Result, Shape};
+use crate::{Directives, Grid, LabError, Operand, Operation, Result, Shape, plural};
 
 /// A problem with its arrays in the device's memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,7 +119,11 @@ impl KernelCandidate {
         let useful = elements.div_ceil(self.directives.threads_of_block().into()).max(1);
         let blocks = if is_fixed { blocks.min(useful) } else { blocks };
         if blocks > 1 && blocks >= elements {
-            return Err(LabError::Unsupported(format!("{elements} numbers would become {blocks} sums, without end")));
+            return Err(LabError::Unsupported(format!(
+                "{} would become {}, without end",
+                plural(elements, "number"),
+                plural(blocks, "sum")
+            )));
         }
         Ok(blocks)
     }

@@ -5,7 +5,7 @@ use plancher_cuda::CudaError;
 use super::problem::{Problem, TOO_PRECISE};
 use super::tools::Findings;
 use crate::record::{Failure, FailureKind};
-use crate::{LabError, Operation};
+use crate::{LabError, Operation, plural};
 
 /// What the harness thinks of a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,8 @@ pub(super) fn wrong(problem: &Problem, found: &Findings, extreme: u32) -> Option
     let of = if problem.operation == Operation::Reduction {
         String::new()
     } else {
-        format!("; {} of {} elements are wrong", found.wrong, result.elements)
+        let verb = if found.wrong == 1 { "is" } else { "are" };
+        format!("; {} of {} {verb} wrong", found.wrong, plural(result.elements, "element"))
     };
     let what = if kind == FailureKind::NotWritten {
         format!("should be {}", found.expected)
@@ -112,7 +113,7 @@ mod tests {
         let found = Findings { first: 128, wrong: 1, expected: 2.5, got: 1.0, ..NOTHING };
         assert_eq!(
             text(&saxpy, &found),
-            "at 129: element 128 of `y` is wrong: it should be 2.5 and is 1; 1 of 129 elements are wrong"
+            "at 129: element 128 of `y` is wrong: it should be 2.5 and is 1; 1 of 129 elements is wrong"
         );
         let shape = Shape::Matrix { rows: 3, columns: 7 };
         let transpose = Problem { operation: Operation::Transpose, dtype: Dtype::Bf16, shape };

@@ -1,10 +1,10 @@
 //! What one timed size says: rates, fractions of ceilings, and whether the times can be at all.
 
 use super::estimate::Estimate;
-use crate::Dtype;
 use crate::harness::times_disagree;
 use crate::record::{Label, Machine, PointRun};
 use crate::step::Ceiling;
+use crate::{Dtype, plural};
 
 /// Fewer samples prove nothing.
 pub const MINIMUM_SAMPLES: usize = 5;
@@ -103,7 +103,7 @@ pub fn counts(machine: &Machine, dtype: Dtype, point: &PointRun) -> Result<(), S
         return Err(failure.text.clone());
     }
     if point.milliseconds.len() < MINIMUM_SAMPLES {
-        return Err(format!("{} samples, fewer than {MINIMUM_SAMPLES}", point.milliseconds.len()));
+        return Err(format!("{}, fewer than {MINIMUM_SAMPLES}", plural(point.milliseconds.len(), "sample")));
     }
     if point.verified == 0 {
         return Err("no timed launch was verified".to_owned());

@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interruptible = Interruptible::begin()?;
     let mut bar = Progress::count("perplexity");
     let mut progress = |estimate: plancher_engine::Perplexity, windows: usize| {
-        bar.message(format!("perplexity {:.4} +/- {:.4}", estimate.perplexity, estimate.standard_error));
+        bar.message(&format!("perplexity {:.4} +/- {:.4}", estimate.perplexity, estimate.standard_error));
         let windows = arguments.chunks.map_or(windows, |most| most.min(windows));
         bar.set(estimate.windows as u64, windows as u64);
         tracing::info!("[{}/{windows}] {:.4}", estimate.windows, estimate.perplexity);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plancher_cuda::{Architecture, Compiler};
-use plancher_lab::engine::{CheckOptions, CheckReport, check, read};
+use plancher_lab::engine::{CheckOptions, CheckReport, check, dtypes, read};
 use plancher_lab::verdict::{counts, rightness};
-use plancher_lab::{CompileReport, Step, Target, compile_only};
+use plancher_lab::{CompileReport, Step, Target, compile_only, plural};
 use serde_json::json;
 
 use super::evidence::EvidenceOption;
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return only_compile(arguments);
     }
     // What is wrong with the file is said before what is wrong with the machine.
-    read(&arguments.file)?;
+    dtypes(step, &arguments.file.display().to_string(), &read(&arguments.file)?)?;
     child::require_gpu()?;
     let recorded = arguments.evidence.load()?;
     let options =
@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         let name = arguments.file.display().to_string();
         let texts = judgements.iter().map(|judgement| judgement.text(&name, step)).collect::<Vec<_>>();
-        output::text(&texts.join("\n"))?;
+        output::shown(&texts.join("\n"))?;
     }
     let wrong = report.run.steps.iter().flat_map(|of| &of.versions).filter(|version| !rightness(version).is_right());
     anyhow::ensure!(wrong.count() == 0, "`{}` is not right", arguments.file.display());
@@ -113,17 +113,17 @@ fn only_compile(arguments: &Arguments) -> anyhow::Result<()> {
         std::process::exit(status.code().unwrap_or(1));
     }
     let name = file.file_stem().map_or_else(|| "kernel".to_owned(), |name| name.to_string_lossy().into_owned());
-    let dtypes = plancher_lab::engine::dtypes(step, &file.display().to_string(), &text)?;
+    let numbers = dtypes(step, &file.display().to_string(), &text)?;
     let compiler = Compiler::find()?;
     let target = Target::without_device(arguments.arch);
-    let reports: Vec<CompileReport> = dtypes
+    let reports: Vec<CompileReport> = numbers
         .into_iter()
         .map(|dtype| compile_only(&compiler, (&name, &text), operation, dtype, &target))
         .collect::<Result<_, _>>()?;
     if arguments.json {
-        return output::json(&reports);
+        return output::json(&json!({ "step": step.id, "file": file.display().to_string(), "reports": reports }));
     }
-    Ok(output::text(&reports.iter().map(compiled).collect::<Vec<_>>().join("\n"))?)
+    Ok(output::shown(&reports.iter().map(compiled).collect::<Vec<_>>().join("\n"))?)
 }
 
 /// What the machine code says, in lines.
@@ -132,18 +132,20 @@ fn compiled(report: &CompileReport) -> String {
     let spills = if resources.spill_bytes == 0 {
         "none".to_owned()
     } else {
-        format!("{} bytes a thread", resources.spill_bytes)
+        format!("{} a thread", plural(resources.spill_bytes, "byte"))
     };
     let mut fields = vec![
         ("kernel", format!("{} in {} for {}", report.name, report.dtype, report.architecture)),
         ("registers", resources.registers.to_string()),
         ("spills", spills),
-        ("shared memory", format!("{} bytes a block", resources.shared_bytes)),
+        ("shared memory", format!("{} a block", plural(resources.shared_bytes, "byte"))),
         (
             "occupancy",
             format!(
-                "{} blocks of {} threads on a multiprocessor, limited by {}",
-                resources.blocks_per_multiprocessor, resources.threads, resources.limiter
+                "{} of {} on a multiprocessor, limited by {}",
+                plural(resources.blocks_per_multiprocessor, "block"),
+                plural(resources.threads, "thread"),
+                resources.limiter
             ),
         ),
     ];

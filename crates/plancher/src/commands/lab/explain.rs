@@ -7,7 +7,7 @@ use clap::Args;
 use plancher_lab::profile::Check;
 use plancher_lab::record::{LabRun, VersionRun};
 use plancher_lab::verdict::{Explained, counts, explained, fraction, median, prediction, rate, rightness, unit};
-use plancher_lab::{Step, Version};
+use plancher_lab::{Step, Version, plural};
 use serde_json::{Value, json};
 
 use super::evidence::{self, EvidenceOption};
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.json {
         return output::json(&as_json(step, &versions, run));
     }
-    output::text(&page(step, &versions, run))?;
+    output::shown(&page(step, &versions, run))?;
     if let Some(recorded) = &recorded {
         output::note(&format!("{}: {}", recorded.from, table::heading(&recorded.run)));
     }
@@ -111,10 +111,10 @@ fn predicted(step: &Step, version: &Version) -> String {
     }
     let _ = write!(words, ", limited by {}", prediction.limiter);
     if let Some(sectors) = prediction.sectors_per_request {
-        let _ = write!(words, ", at most {sectors} sectors a request");
+        let _ = write!(words, ", at most {} a request", plural(sectors, "sector"));
     }
     if let Some(conflicts) = prediction.bank_conflicts_per_request {
-        let _ = write!(words, ", {conflicts} bank conflicts a request");
+        let _ = write!(words, ", {} a request", plural(conflicts, "bank conflict"));
     }
     let _ = write!(
         words,

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         [later.number.to_string(), later.id.to_owned(), not_here, later.plan.to_owned(), later.bar.to_owned()]
     });
     let rows: Vec<Vec<String>> = here.chain(later).map(Vec::from).collect();
-    Ok(output::text(&table::wrapped(&["#", "step", "versions", "the plan asks", "we ask, on an H200"], &rows))?)
+    Ok(output::shown(&table::wrapped(&["#", "step", "versions", "the plan asks", "we ask, on an H200"], &rows))?)
 }
 
 fn versions(step: &Step) -> String {

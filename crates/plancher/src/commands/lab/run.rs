@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn show(run: &LabRun) -> anyhow::Result<()> {
     for of in &run.steps {
         let step = catalogue::step(&of.step)?;
-        output::text(&(table::step(step, of, &run.machine) + "\n"))?;
+        output::shown(&(table::step(step, of, &run.machine) + "\n"))?;
     }
     Ok(())
 }

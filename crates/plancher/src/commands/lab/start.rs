@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let file = arguments.out.clone().unwrap_or_else(|| format!("{}.cu", step.id).into());
     let text = skeleton::text(step, operation, dtype, &file.display().to_string());
     if file == Path::new("-") {
-        return Ok(output::text(&text)?);
+        return Ok(output::shown(&text)?);
     }
     write_new(&file, &text)?;
     output::note(&format!("wrote `{0}`; judge it with `plancher lab check {1} {0}`", file.display(), step.id));

@@ -1,11 +1,11 @@
 //! `lab status`: the plan's tracking table, with what was measured.
 
 use clap::Args;
-use plancher_lab::Step;
 use plancher_lab::catalogue::{LATER, STEPS};
 use plancher_lab::record::{LabRun, Machine};
 use plancher_lab::step::{Ceiling, Criterion};
 use plancher_lab::verdict::{Outcome, Status, criterion, explanations, of_explanations};
+use plancher_lab::{Step, plural};
 use serde::Serialize;
 
 use super::evidence::{self, EvidenceOption};
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let narrow = |cells: Vec<String>| NARROW.iter().map(|&column| cells[column].clone()).collect::<Vec<_>>();
     let cells: Vec<Vec<String>> = cells(&rows).into_iter().map(narrow).collect();
-    output::text(&wrapped(&NARROW.map(|column| HEADER[column]), &cells))?;
+    output::shown(&wrapped(&NARROW.map(|column| HEADER[column]), &cells))?;
     let heading = recorded.map_or_else(
         || "nothing is recorded: `lab run all --out FILE` measures, on a GPU".to_owned(),
         |recorded| format!("{}: {}", recorded.from, table::heading(&recorded.run)),
@@ -168,6 +168,8 @@ fn explained(step: &'static Step, run: Option<&LabRun>) -> Row {
     };
     let stale = run.is_some_and(|run| told.iter().any(|one| evidence::is_stale_explanation(run, one)));
     let unmeasured: usize = explained.iter().map(|one| one.explanation.unmeasured()).sum();
-    let unmeasured = if unmeasured == 0 { String::new() } else { format!("; {unmeasured} claims were not measured") };
-    row(step, statuses, format!("{hold} of {} explanations hold ({how}){unmeasured}", told.len()), stale)
+    let unmeasured =
+        if unmeasured == 0 { String::new() } else { format!("; not measured: {}", plural(unmeasured, "claim")) };
+    let verb = if hold == 1 { "holds" } else { "hold" };
+    row(step, statuses, format!("{hold} of {} {verb} ({how}){unmeasured}", plural(told.len(), "explanation")), stale)
 }

@@ -5,7 +5,7 @@ mod fixture;
 
 use std::path::PathBuf;
 
-use plancher_lab::record::LabRun;
+use plancher_lab::record::{Failure, FailureKind, LabRun};
 
 use crate::common::run;
 
@@ -267,6 +267,7 @@ fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
             }
             started.ok();
             let reports = run(&["lab", "check", step, file, "--compile-only", "--json"]).json();
+            let reports = &reports["reports"];
             assert_eq!(reports[0]["resources"]["spill_bytes"], 0, "{reports}");
             assert_eq!(reports.as_array().map(Vec::len), Some(if step == "transpose" { 2 } else { 1 }));
         }
@@ -285,6 +286,38 @@ fn a_kernel_is_compiled_and_looked_at_without_a_gpu() {
     assert!(error.contains("`oops.cu`, line 3: `#include`: a kernel file is complete by itself"), "{error}");
     let error = run(&["lab", "check", "saxpy", "--compile-only", "/dev/zero"]).error(1);
     assert!(error.contains("it is no regular file"), "{error}");
+}
+
+#[test]
+fn what_evidence_says_does_not_reach_a_terminal_as_a_command() {
+    let mut recorded = fixture::run();
+    recorded.machine.gpu = "NVIDIA \u{1b}]0;H200\u{7}\u{9b}2J\u{202e}".to_owned();
+    recorded.date = "2026\r".to_owned();
+    recorded.steps[0].versions[0].cases[0].failure = Some(Failure {
+        kind: FailureKind::WrongValue,
+        shape: None,
+        element: None,
+        expected: None,
+        got: None,
+        text: "\u{1b}[8mnothing".to_owned(),
+    });
+    recorded.steps[0].versions[1].not_run = Some("\u{1b}[8mnothing".to_owned());
+    let evidence = Evidence::of(&recorded);
+    let acts = |character: char| character.is_control() && character != '\n' || character == '\u{202e}';
+    for arguments in [
+        vec!["lab", "status"],
+        vec!["lab", "explain", "saxpy"],
+        vec!["lab", "explain", "saxpy", "--json"],
+        vec!["lab", "profile", "saxpy", "--counted"],
+        vec!["lab", "profile", "saxpy", "--counted", "--json"],
+    ] {
+        let shown = run(&[&arguments[..], &["--evidence", evidence.path()]].concat());
+        for text in [&shown.stdout, &shown.stderr] {
+            assert!(!text.contains(acts), "{arguments:?}: {text:?}");
+        }
+    }
+    let shown = run(&["lab", "status", "--evidence", evidence.path()]);
+    assert!(shown.stderr.contains(r"NVIDIA \u{1b}]0;H200\u{7}\u{9b}2J\u{202e} (sm_90a"), "{}", shown.stderr);
 }
 
 #[test]
@@ -338,6 +371,12 @@ fn what_is_wrong_is_one_line_with_its_status() {
         run(&["lab", "check", "saxpy", &directives, "--compile-only"]).error(1),
         run(&["lab", "check", "profiling", &kernel]).error(2),
         run(&["lab", "check", "saxpy", &kernel, "--arch", "sm_80"]).error(2),
+    ]);
+    let tiles = file("tiles.cu", "// lab: threads = 256\n// lab: tile = 32x32\n");
+    let escapes = file("\u{1b}[2J.cu", "// lab: threads = 256\n");
+    let messages = messages.chain([
+        run(&["lab", "check", "saxpy", &tiles]).error(1),
+        run(&["lab", "check", "saxpy", &escapes, "--compile-only"]).error(1),
     ]);
     let messages: Vec<String> = messages.collect();
     let folder = folder.path().display().to_string();

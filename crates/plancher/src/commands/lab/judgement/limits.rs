@@ -1,9 +1,9 @@
 //! What limits a kernel, as far as it was counted, and what a profiler saw where one was asked.
 
-use plancher_lab::Dtype;
 use plancher_lab::profile::counted;
 use plancher_lab::record::{Machine, PointRun, ProfileRun, Resources, VersionRun};
 use plancher_lab::verdict::{counts, rightness};
+use plancher_lab::{Dtype, plural};
 
 use crate::output::significant;
 
@@ -76,15 +76,14 @@ fn resources(resources: &Resources) -> String {
     let spills = if resources.spill_bytes == 0 {
         "no spills".to_owned()
     } else {
-        format!("{} bytes a thread SPILLED", resources.spill_bytes)
+        format!("{} a thread SPILLED", plural(resources.spill_bytes, "byte"))
     };
     format!(
-        "{} registers, {spills}, {} bytes of shared memory a block; {} blocks of {} threads on a multiprocessor, more kept away by \
-         {}.",
-        resources.registers,
-        resources.shared_bytes,
-        resources.blocks_per_multiprocessor,
-        resources.threads,
+        "{}, {spills}, {} of shared memory a block; {} of {} on a multiprocessor, more kept away by {}.",
+        plural(resources.registers, "register"),
+        plural(resources.shared_bytes, "byte"),
+        plural(resources.blocks_per_multiprocessor, "block"),
+        plural(resources.threads, "thread"),
         resources.limiter
     )
 }

@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         });
         output::json(&rows.collect::<Vec<_>>())?;
     } else {
-        output::text(&report(&explained))?;
+        output::shown(&report(&explained))?;
     }
     judge(&explained)
 }

@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         write_whole(path, &figure(&recorded.run)).map_err(anyhow::Error::msg)?;
     }
     let page = page::page(&recorded.run);
-    let Some(out) = out else { return Ok(output::text(&page)?) };
+    let Some(out) = out else { return Ok(output::shown(&page)?) };
     write_whole(out, &page).map_err(anyhow::Error::msg)?;
     output::note(&format!("wrote `{}`", out.display()));
     Ok(())
