@@ -4,6 +4,7 @@
 
 mod answer;
 mod arguments;
+mod built;
 mod cli;
 mod commands;
 mod drawing;

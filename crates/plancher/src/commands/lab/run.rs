@@ -1,7 +1,6 @@
 //! `lab run`: our versions of one step or of all, checked and timed, with the table, the verdicts and the record.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use clap::Args;
 use plancher_lab::catalogue;
@@ -10,6 +9,7 @@ use plancher_lab::record::LabRun;
 use plancher_lab::verdict::{counts, rightness};
 
 use super::{child, report, require_known, steps, table};
+use crate::built::BUILT;
 use crate::failure::usage;
 use crate::file::{Kind, is_same, require_writable, write_whole};
 use crate::output;
@@ -36,8 +36,8 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     measuring: super::Measuring,
-    /// The commit to record; with changes unless the sources are still there, at it and unchanged [default: that of the sources
-    /// that the program was built from, where they are still there]
+    /// The commit to record; with changes unless the program was built from it, unchanged [default: the one that it was built
+    /// from]
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
 }
@@ -55,13 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Err(usage("`--out` and `--svg` are the same file"));
     }
     child::require_gpu()?;
-    // A commit that nobody can check may have been changed.
-    let (commit, dirty) = match (&arguments.commit, sources()) {
-        (Some(commit), Some((head, dirty))) => (commit.clone(), dirty || *commit != head),
-        (Some(commit), None) => (commit.clone(), true),
-        (None, Some(sources)) => sources,
-        (None, None) => (String::new(), true),
-    };
+    let (commit, dirty) = BUILT.recorded(arguments.commit.as_deref());
     let options = RunOptions {
         steps,
         versions: arguments.chosen.only.clone(),
@@ -110,14 +104,4 @@ fn judge(run: &LabRun) -> anyhow::Result<()> {
         }
     }
     if wrong.is_empty() { Ok(()) } else { anyhow::bail!("wrong, not run or invalid: {}", wrong.join(", ")) }
-}
-
-/// The commit of the sources that the program was built from, and whether they have changes; `None` where they are gone.
-fn sources() -> Option<(String, bool)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    Some((git(&["rev-parse", "HEAD"])?, !git(&["status", "--porcelain"])?.is_empty()))
 }
