@@ -18,6 +18,15 @@ use crate::{LabError, Result, Step};
 pub static STEPS: &[&Step] =
     &[&saxpy::STEP, &transpose::STEP, &reduction::STEP, &profiling::STEP, &gemm::STEP, &gemm_fast::STEP];
 
+/// Versions, each with its step, that promise the same bits for the same numbers wherever their arrays begin.
+const SAME_BITS_ANYWHERE: [(&str, &str); 1] = [("reduction", "deterministic")];
+
+/// Whether a version promises the same bits for the same numbers wherever its arrays begin.
+#[must_use]
+pub fn same_bits_anywhere(step: &str, version: &str) -> bool {
+    SAME_BITS_ANYWHERE.contains(&(step, version))
+}
+
 /// The step called `name`, by its id or its number.
 ///
 /// # Errors
@@ -47,6 +56,14 @@ mod tests {
         assert!(numbers.eq(1..=12));
         let error = step("tea").expect_err("no such step").to_string();
         assert!(error.starts_with("there is no step `tea`: the lab has saxpy, "), "{error}");
+    }
+
+    #[test]
+    fn what_promises_the_same_bits_is_there_and_repeats_its_own() {
+        for (id, version) in SAME_BITS_ANYWHERE {
+            assert!(step(id).and_then(|step| step.version(version)).expect("there").deterministic);
+        }
+        assert!(same_bits_anywhere("reduction", "deterministic") && !same_bits_anywhere("reduction", "two_level"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plancher_cuda::{Compiler, CudaError, Device};
 
 use super::machine::describe;
 use super::protocol::{COMPILING, KernelRequest, Message, Request};
-use crate::catalogue::step;
+use crate::catalogue::{same_bits_anywhere, step};
 use crate::compile::{Compiled, Target, compile};
 use crate::harness::{Bench, Candidate as _, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
 use crate::record::{Case, Failure, FailureKind};
@@ -210,11 +210,12 @@ impl Session<'_> {
         compiled: &Compiled,
         candidate: &mut KernelCandidate,
     ) -> Result<bool, Ending> {
+        let ours = kernel.text.is_none();
         let limits = Limits {
             multiple: compiled.directives.multiple,
             tensor_maps: !compiled.directives.tensor_maps.is_empty(),
-            deterministic: kernel.text.is_none()
-                && self.step.version(&kernel.version).is_ok_and(|version| version.deterministic),
+            deterministic: ours && self.step.version(&kernel.version).is_ok_and(|version| version.deterministic),
+            anywhere: ours && same_bits_anywhere(self.step.id, &kernel.version),
         };
         let mut right = true;
         for case in Case::ALL {

@@ -122,6 +122,17 @@ impl Bench {
     /// # Errors
     /// If the device fails.
     pub fn fill(&self, instance: &mut Instance) -> Result<()> {
+        instance.seeds.fill_with(fresh_seed);
+        self.fill_by_seeds(instance)
+    }
+
+    /// Makes the inputs of another instance of the same problem, and sets the guards.
+    pub(super) fn fill_like(&self, instance: &mut Instance, other: &Instance) -> Result<()> {
+        instance.seeds.clone_from(&other.seeds);
+        self.fill_by_seeds(instance)
+    }
+
+    fn fill_by_seeds(&self, instance: &mut Instance) -> Result<()> {
         for (index, view) in instance.views.iter().chain(&instance.scratch).enumerate() {
             for (side, guard) in view.guards().into_iter().enumerate() {
                 self.tools.guard(guard, guard_key(instance.key, index, side))?;
@@ -129,7 +140,6 @@ impl Bench {
         }
         for (index, array) in instance.run.problem.arrays().iter().enumerate() {
             if array.role == Role::Input {
-                instance.seeds[index] = fresh_seed();
                 self.tools.fill(instance.elements(index), instance.seeds[index], instance.extreme)?;
             }
         }

@@ -17,6 +17,8 @@ pub struct Limits {
     pub tensor_maps: bool,
     /// Two launches on the same inputs give the same bits.
     pub deterministic: bool,
+    /// The bits are the same wherever the arrays begin.
+    pub anywhere: bool,
 }
 
 /// One thing that is tried.
@@ -124,7 +126,7 @@ impl Bench {
                 run.shapes.push(trial.shape);
             }
             let problem = Problem { operation, dtype, shape: trial.shape };
-            run.failure = self.run_trial(candidate, &problem, &trial, limits.deterministic, &mut run.error)?;
+            run.failure = self.run_trial(candidate, &problem, &trial, limits, &mut run.error)?;
             if run.failure.is_some() {
                 break;
             }
@@ -137,7 +139,7 @@ impl Bench {
         candidate: &mut dyn Candidate,
         problem: &Problem,
         trial: &Trial,
-        deterministic: bool,
+        limits: Limits,
         error: &mut f64,
     ) -> Result<Option<Failure>> {
         let scratch = match candidate.scratch(problem) {
@@ -157,12 +159,23 @@ impl Bench {
             *error = error.max(judgement.error);
         }
         // In place, a second launch would have other inputs.
-        if deterministic && trial.times > 1 && problem.operation != Operation::Saxpy {
+        if limits.deterministic && trial.times > 1 && problem.operation != Operation::Saxpy {
             let first = self.checksum_of_result(instance)?;
             self.renew_results(instance)?;
             candidate.launch(&instance.run)?;
             if self.checksum_of_result(instance)? != first {
                 let text = format!("at {}: a second launch on the same inputs gave other bits", problem.shape);
+                return Ok(Some(failure(FailureKind::NotRepeatable, problem, text)));
+            }
+        }
+        if limits.anywhere && !trial.shifts.is_empty() && problem.operation != Operation::Saxpy {
+            let first = self.checksum_of_result(instance)?;
+            let mut aligned = self.lay_out(problem, scratch, &[], trial.extreme, 1)?;
+            self.fill_like(&mut aligned[0], instance)?;
+            candidate.prepare(&aligned[0].run)?;
+            candidate.launch(&aligned[0].run)?;
+            if self.checksum_of_result(&aligned[0])? != first {
+                let text = format!("at {}: arrays that begin elsewhere gave other bits", problem.shape);
                 return Ok(Some(failure(FailureKind::NotRepeatable, problem, text)));
             }
         }
