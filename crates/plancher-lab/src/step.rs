@@ -114,7 +114,8 @@ pub fn sha256(text: &str) -> String {
     })
 }
 
-/// Loads that a version keeps under way.
+/// Loads that a version keeps under way, as its f32 form has them. Compiled for bf16 it has as many elements under way,
+/// and half the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InFlight {
     /// So many bytes a thread.
@@ -123,6 +124,19 @@ pub enum InFlight {
     PerBlock(u32),
     /// Not counted.
     Uncounted,
+}
+
+impl InFlight {
+    /// Bytes on their way to a multiprocessor that holds `blocks` blocks of `threads` threads, for elements of `dtype`.
+    #[must_use]
+    pub fn bytes(self, dtype: Dtype, threads: u64, blocks: u64) -> Option<u64> {
+        let of_f32 = match self {
+            Self::PerThread(bytes) => u64::from(bytes) * threads * blocks,
+            Self::PerBlock(bytes) => u64::from(bytes) * blocks,
+            Self::Uncounted => return None,
+        };
+        Some(of_f32 * dtype.bytes() / Dtype::F32.bytes())
+    }
 }
 
 /// What was expected of a version, before it was measured, and with which arithmetic.
@@ -282,5 +296,14 @@ mod tests {
     #[test]
     fn the_hash_is_that_of_sha256() {
         assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn bf16_has_half_the_bytes_of_f32_in_flight() {
+        let bytes = |loads: InFlight, dtype| loads.bytes(dtype, 128, 13);
+        assert_eq!(bytes(InFlight::PerThread(128), Dtype::F32), Some(212_992));
+        assert_eq!(bytes(InFlight::PerThread(128), Dtype::Bf16), Some(106_496));
+        assert_eq!(bytes(InFlight::PerBlock(65_536), Dtype::Bf16), Some(425_984));
+        assert_eq!(bytes(InFlight::Uncounted, Dtype::F32), None);
     }
 }

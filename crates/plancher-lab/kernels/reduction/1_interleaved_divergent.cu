@@ -1,6 +1,6 @@
 // Sum of an array, first version: a block brings one element a thread into shared memory and adds pairs at distance 1, 2, 4, ...
-// Thread t takes part in a step only if t is a multiple of twice the distance: in every step all warps are busy, each with fewer
-// of its lanes.
+// Thread t takes part in a step only if t is a multiple of twice the distance: up to distance 16 all eight warps are busy, each with half
+// as many lanes as in the step before, and from then on, with one lane each, half of the warps drop out in every step.
 //
 // lab: threads = 256
 // lab: per_block = 256

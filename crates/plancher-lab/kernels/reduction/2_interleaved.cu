@@ -1,6 +1,6 @@
 // Sum of an array with the same pairs as before, dealt to the first threads of the block: lanes of a warp now do the same, and whole
-// warps drop out. The price: neighbouring threads work at a stride of twice the distance, so that up to 32 of them meet in one bank
-// of the shared memory.
+// warps drop out, until at distance 8 half of one is left. The price: neighbouring threads work at a stride of twice the distance, so
+// that up to eight of them meet in one bank of the shared memory (32 lanes at a stride of 8 words, 16 at 16, 8 at 32).
 //
 // lab: threads = 256
 // lab: per_block = 256

@@ -152,11 +152,7 @@ impl Session<'_> {
         if !self.is_right(index, kernel, &compiled, &mut candidate)? {
             return Ok(());
         }
-        let in_flight = match self.in_flight(kernel) {
-            InFlight::PerThread(bytes) => Some(u64::from(bytes) * threads * resident),
-            InFlight::PerBlock(bytes) => Some(u64::from(bytes) * resident),
-            InFlight::Uncounted => None,
-        };
+        let in_flight = self.in_flight(kernel).bytes(kernel.dtype, threads, resident);
         let effort = if self.request.quick { Effort::QUICK } else { Effort::FULL };
         for point in points.iter().filter(|point| point.dtype == kernel.dtype) {
             let problem = problem(self.operation, point);
