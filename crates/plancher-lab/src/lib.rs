@@ -19,6 +19,7 @@ mod plural;
 pub mod profile;
 mod reading;
 pub mod record;
+pub mod sanitizer;
 mod shape;
 pub mod step;
 pub mod verdict;

@@ -3,7 +3,7 @@
 
 use crate::catalogue;
 use crate::harness::{Problem, label};
-use crate::record::{CaseRun, LabRun, Machine, PointRun, ProfileRun, SCHEMA, StepRun, VersionRun};
+use crate::record::{CaseRun, LabRun, Machine, PointRun, ProfileRun, SCHEMA, SanitizerRun, StepRun, VersionRun};
 use crate::step::Ceiling;
 use crate::verdict::median;
 use crate::{LabError, Operation, Result, Shape, Step};
@@ -81,7 +81,34 @@ fn of_step(step: &Step, of: &StepRun, machine: &Machine) -> Audit {
             of_point(step, &problem, point, machine).and_then(|()| beside(of, point)).map_err(at)?;
         }
     }
-    of.profile.iter().try_for_each(of_profile)
+    of.profile.iter().try_for_each(of_profile)?;
+    for (index, run) in of.sanitizer.iter().enumerate() {
+        let named = |problem: String| format!("`{}` {}, {}: {problem}", run.version, run.dtype, run.tool);
+        let same =
+            |other: &SanitizerRun| (&other.version, other.dtype, other.tool) == (&run.version, run.dtype, run.tool);
+        require(!of.sanitizer[..index].iter().any(same), || named("it is there twice".to_owned()))?;
+        of_sanitizer(of, run).map_err(named)?;
+    }
+    Ok(())
+}
+
+/// What a tool found it found in a version that was measured, and what it did not get to say is not nothing.
+fn of_sanitizer(of: &StepRun, run: &SanitizerRun) -> Audit {
+    let measured = of.versions.iter().find(|it| (&it.version, it.dtype) == (&run.version, run.dtype));
+    let measured = measured.ok_or("no such version was measured")?;
+    require(measured.source_sha256 == run.source_sha256, || {
+        "`source_sha256` is not that of the version that was measured".to_owned()
+    })?;
+    let (ran, reason) = (run.errors.is_some(), run.not_run.is_some());
+    require(ran != reason, || "exactly one of `errors` and `not_run` must be there".to_owned())?;
+    let reported = run.first.is_some();
+    require(!reported || run.errors.is_some_and(|errors| errors > 0), || {
+        "`first` reports an error, and `errors` counts none".to_owned()
+    })?;
+    require(!ran || !run.program.is_empty(), || "`program` does not say what ran".to_owned())?;
+    // Of what never came back, nobody knows the size.
+    let launched = run.errors != Some(0) || !run.shapes.is_empty();
+    require(launched, || "`errors` is 0, and no size was launched".to_owned())
 }
 
 fn of_version(operation: Operation, version: &VersionRun) -> Audit {
@@ -178,6 +205,7 @@ fn of_profile(profile: &ProfileRun) -> Audit {
         profile.dram_bytes_read,
         profile.dram_bytes_written,
         profile.bank_conflicts,
+        profile.shared_passes,
         profile.sectors_per_request,
         profile.occupancy_percent,
     ];

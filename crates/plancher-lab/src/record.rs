@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use plancher_cuda::Telemetry;
 use serde::{Deserialize, Serialize};
 
+use crate::sanitizer::Tool;
 use crate::step::{Ceiling, OccupancyLimiter};
 use crate::{Dtype, Shape};
 
@@ -85,6 +86,9 @@ pub struct StepRun {
     /// Profiles, where they were asked for.
     #[serde(default)]
     pub profile: Vec<ProfileRun>,
+    /// What compute-sanitizer said of its versions, where it was asked.
+    #[serde(default)]
+    pub sanitizer: Vec<SanitizerRun>,
     /// Why the step ended early, where it did.
     #[serde(default)]
     pub failure: Option<Failure>,
@@ -329,7 +333,10 @@ pub struct ProfileRun {
     pub stalls: BTreeMap<String, f64>,
     /// Conflicts of shared memory's banks for each request.
     pub bank_conflicts: Option<f64>,
-    /// 32-byte sectors for each request to global memory.
+    /// Passes through shared memory for each request, those for conflicts among them.
+    #[serde(default)]
+    pub shared_passes: Option<f64>,
+    /// 32-byte sectors for each request to global memory, of loads or of stores, whichever move more.
     pub sectors_per_request: Option<f64>,
     /// Warps that were there, in per cent of the most.
     pub occupancy_percent: Option<f64>,
@@ -340,6 +347,33 @@ pub struct ProfileRun {
     pub also_limits: Vec<OccupancyLimiter>,
     /// `ncu 2025.3` or the like, or `counted`.
     pub source: String,
+}
+
+/// What one tool of compute-sanitizer said of a version at small sizes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SanitizerRun {
+    /// The version.
+    pub version: String,
+    /// Its numbers.
+    pub dtype: Dtype,
+    /// The hash of its file.
+    pub source_sha256: String,
+    /// The tool.
+    pub tool: Tool,
+    /// `compute-sanitizer 2025.3.1` or the like; empty where there is none.
+    #[serde(default)]
+    pub program: String,
+    /// The sizes at which it was launched below the tool.
+    #[serde(default)]
+    pub shapes: Vec<Shape>,
+    /// What it found: errors, or hazards. `None` where it said nothing to the end, which is not the same as nothing found.
+    pub errors: Option<u64>,
+    /// The first line of its first report.
+    #[serde(default)]
+    pub first: Option<String>,
+    /// Why it found nothing out.
+    #[serde(default)]
+    pub not_run: Option<String>,
 }
 
 /// Numbers that JSON does not have.

@@ -160,6 +160,71 @@ pub struct Prediction {
     pub occupancy_limiter: OccupancyLimiter,
 }
 
+impl Prediction {
+    /// What it says that a profile can tell.
+    #[must_use]
+    pub const fn claims(&self) -> Claims {
+        Claims {
+            limiter: self.limiter,
+            bytes: 1.0,
+            bank_conflicts_per_request: self.bank_conflicts_per_request,
+            sectors_per_request: self.sectors_per_request,
+            top_stalls: self.top_stalls,
+            occupancy_limiter: self.occupancy_limiter,
+        }
+    }
+}
+
+/// What is said of a version, each part of which a profile can confirm or refute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Claims {
+    /// What limits it.
+    pub limiter: Limiter,
+    /// Bytes that memory moves, as a multiple of those that must move.
+    pub bytes: f64,
+    /// Conflicts of shared memory's banks for each request, beyond the passes that it must take.
+    pub bank_conflicts_per_request: Option<f64>,
+    /// 32-byte sectors for each request to global memory.
+    pub sectors_per_request: Option<f64>,
+    /// The two reasons one of which warps wait for most.
+    pub top_stalls: [&'static str; 2],
+    /// What keeps more blocks from a multiprocessor.
+    pub occupancy_limiter: OccupancyLimiter,
+}
+
+/// A part of what was predicted that a profile has refuted, and what is said since.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    /// Of [`Claims::limiter`].
+    Limiter(Limiter),
+    /// Of [`Claims::bytes`].
+    Bytes(f64),
+    /// Of [`Claims::bank_conflicts_per_request`].
+    BankConflicts(f64),
+    /// Of [`Claims::sectors_per_request`].
+    Sectors(f64),
+    /// Of [`Claims::top_stalls`].
+    TopStalls([&'static str; 2]),
+    /// Of [`Claims::occupancy_limiter`].
+    OccupancyLimiter(OccupancyLimiter),
+}
+
+impl Claims {
+    /// The claims with one part changed.
+    #[must_use]
+    pub const fn with(mut self, change: Change) -> Self {
+        match change {
+            Change::Limiter(limiter) => self.limiter = limiter,
+            Change::Bytes(bytes) => self.bytes = bytes,
+            Change::BankConflicts(conflicts) => self.bank_conflicts_per_request = Some(conflicts),
+            Change::Sectors(sectors) => self.sectors_per_request = Some(sectors),
+            Change::TopStalls(stalls) => self.top_stalls = stalls,
+            Change::OccupancyLimiter(limiter) => self.occupancy_limiter = limiter,
+        }
+        self
+    }
+}
+
 /// What a kernel's time goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,5 +1,6 @@
 //! The steps and their versions, as data: what is run, what is predicted, what is to be learned.
 
+mod corrections;
 mod gemm;
 mod gemm_fast;
 mod later;
@@ -9,6 +10,7 @@ mod saxpy;
 mod transpose;
 mod wavefronts;
 
+pub use corrections::{claims, corrections};
 pub use later::{LATER, Later};
 pub use wavefronts::operations_per_shared_byte;
 

@@ -36,6 +36,8 @@ pub(super) struct Measured {
     pub(super) not_run: Option<Failure>,
     pub(super) cases: Vec<CaseRun>,
     pub(super) points: Vec<PointRun>,
+    /// How often it was launched for a tool to watch, where that is all.
+    pub(super) launches: u32,
     /// It hung, or took the process with it: doing what, and how.
     pub(super) ended: Option<Failure>,
 }
@@ -179,6 +181,7 @@ impl Listener<'_> {
             }
             Message::Case { kernel, run } => change(kernel, &mut |measured| measured.cases.push(run.clone())),
             Message::Point { kernel, run } => change(kernel, &mut |measured| measured.points.push((*run).clone())),
+            Message::Launched { kernel, launches } => change(kernel, &mut |measured| measured.launches = launches),
             Message::Done { .. } | Message::Alive => {}
             Message::Broken { text } => {
                 // Once a kernel has begun, the trouble may be of its making.

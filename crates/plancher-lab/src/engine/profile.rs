@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::parent::{ChildCommand, measure};
-use super::protocol::{KernelRequest, Request};
+use super::parent::{ChildCommand, Measured, measure};
+use super::protocol::{KernelRequest, Launches, Request};
 use crate::{Dtype, Result, Step};
 
 /// What is launched, and below what.
@@ -21,26 +21,44 @@ pub struct LaunchOptions {
     pub silence: Duration,
 }
 
-/// Launches versions of a step at their main sizes, one after another, without checking or timing anything.
+/// What became of a kernel that was to be launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launched {
+    /// How often its kernel was launched: more often than asked for where one problem takes several launches.
+    pub launches: u32,
+    /// Why it was not.
+    pub failure: Option<String>,
+}
+
+/// Launches versions of a step at their main sizes, one after another, without checking or timing anything. What is behind a
+/// kernel that takes the process with it is launched in a process of its own.
 ///
 /// # Errors
-/// If nothing can be run here, or a kernel takes the process with it.
-pub fn launch_only(step: &Step, options: &LaunchOptions, progress: &mut dyn FnMut(&str)) -> Result<()> {
+/// If nothing can be run here.
+pub fn launch_only(step: &Step, options: &LaunchOptions, progress: &mut dyn FnMut(&str)) -> Result<Vec<Launched>> {
+    let launches = Launches::Main(options.times);
+    let request = request(step, &options.kernels, options.text.as_deref(), launches);
+    let answer = measure(&options.child, &request, options.silence, progress)?;
+    let launched = |measured: Measured| {
+        let Measured { launches, ended, not_run, .. } = measured;
+        let failure = not_run.or(ended).map(|failure| failure.text);
+        Launched { launches, failure }
+    };
+    Ok(answer.kernels.into_iter().map(launched).collect())
+}
+
+/// A request that measures nothing.
+pub(super) fn request(step: &Step, kernels: &[(String, Dtype)], text: Option<&str>, launches: Launches) -> Request {
     let kernel = |(version, dtype): &(String, Dtype)| KernelRequest {
         version: version.clone(),
         dtype: *dtype,
-        text: options.text.clone(),
+        text: text.map(str::to_owned),
     };
-    let request = Request {
+    Request {
         step: step.id.to_owned(),
-        kernels: options.kernels.iter().map(kernel).collect(),
+        kernels: kernels.iter().map(kernel).collect(),
         quick: true,
         ceilings: false,
-        launches_only: Some(options.times),
-    };
-    let answer = measure(&options.child, &request, options.silence, progress)?;
-    match answer.kernels.into_iter().find_map(|kernel| kernel.ended) {
-        Some(failure) => Err(crate::LabError::Child(failure.text)),
-        None => Ok(()),
+        launches_only: Some(launches),
     }
 }

@@ -22,9 +22,20 @@ pub(super) struct Request {
     pub(super) quick: bool,
     /// Whether the step's ceilings of memory are measured by themselves too.
     pub(super) ceilings: bool,
-    /// Nothing is measured: each kernel is launched so many times at its main size, for a profiler to watch.
+    /// Nothing is measured: the kernels are only launched, for a tool to watch.
     #[serde(default)]
-    pub(super) launches_only: Option<u32>,
+    pub(super) launches_only: Option<Launches>,
+}
+
+/// What is launched for a tool to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Launches {
+    /// Each kernel so many times at its main size.
+    Main(u32),
+    /// Each kernel at small sizes, in allocations of exactly its arrays' sizes; results are read back and looked at, or left
+    /// where they are.
+    Small { read_back: bool },
 }
 
 /// One kernel for one type of numbers.
@@ -58,6 +69,8 @@ pub(super) enum Message {
     Case { kernel: usize, run: CaseRun },
     /// Times.
     Point { kernel: usize, run: Box<PointRun> },
+    /// A kernel was launched so often for a tool to watch.
+    Launched { kernel: usize, launches: u32 },
     /// A kernel is done.
     Done { kernel: usize },
     /// Nothing can be measured, and why.

@@ -55,6 +55,7 @@ pub fn run_steps(options: &RunOptions, progress: &mut dyn FnMut(&str)) -> Result
             versions,
             ceilings: answer.ceilings,
             profile: Vec::new(),
+            sanitizer: Vec::new(),
             failure: None,
         });
     }
@@ -86,7 +87,7 @@ fn source<'a>(step: &Step, kernel: &'a KernelRequest) -> &'a str {
 
 /// What was measured of a kernel, as the record has it.
 pub(super) fn record(kernel: &KernelRequest, source: &str, measured: Measured) -> VersionRun {
-    let Measured { options, resources, not_run, mut cases, points, ended } = measured;
+    let Measured { options, resources, not_run, mut cases, points, ended, launches: _ } = measured;
     if let Some(ended) = ended {
         put(&mut cases, ended);
     }

@@ -3,11 +3,12 @@
 
 use plancher_cuda::{Compiler, CudaError, Device};
 
+use super::launches::launch;
 use super::machine::describe;
 use super::protocol::{COMPILING, KernelRequest, Message, Request};
 use crate::catalogue::{same_bits_anywhere, step};
 use crate::compile::{Compiled, Target, compile};
-use crate::harness::{Bench, Candidate as _, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
+use crate::harness::{Bench, Ceilings, Effort, KernelCandidate, Limits, Problem, memory_needed};
 use crate::record::{Case, Failure, FailureKind};
 use crate::step::{Ceiling, InFlight, Point};
 use crate::{LabError, Operation, Result, Shape, Step};
@@ -47,6 +48,9 @@ pub(super) fn measure(request: &Request, say: &mut dyn FnMut(&Message)) -> Resul
     let device = Device::open(0)?;
     let compiler = Compiler::find()?;
     compiler.check_driver()?;
+    if let Some(launches) = request.launches_only {
+        return launch(request, launches, (step, operation), (&device, &compiler), say);
+    }
     device.set_persisting_l2(0)?;
     let l2 = device.properties().l2;
     let free = device.memory()?.free as f64 * SHARE;
@@ -66,10 +70,7 @@ pub(super) fn measure(request: &Request, say: &mut dyn FnMut(&Message)) -> Resul
         session.measure_ceilings(&points)?;
     }
     for (index, kernel) in request.kernels.iter().enumerate() {
-        match request.launches_only {
-            Some(times) => session.launch_only(index, kernel, &points, times)?,
-            None => session.kernel(index, kernel, &points)?,
-        }
+        session.kernel(index, kernel, &points)?;
         (session.say)(&Message::Done { kernel: index });
     }
     machine.state_after = describe(&device, &compiler, String::new()).state_before;
@@ -83,7 +84,7 @@ fn wanted_points<'a>(step: &'static Step, request: &'a Request) -> impl Iterator
     step.points.iter().filter(has).filter(|point| !request.quick || !point.sweep).copied()
 }
 
-fn problem(operation: Operation, point: &Point) -> Problem {
+pub(super) fn problem(operation: Operation, point: &Point) -> Problem {
     Problem { operation, dtype: point.dtype, shape: point.shape }
 }
 
@@ -101,8 +102,24 @@ fn fits(operation: Operation, point: &Point, l2: u64, free: f64) -> bool {
 }
 
 /// Whether nothing can be done on the device any more.
-fn is_fault(error: &LabError) -> bool {
+pub(super) fn is_fault(error: &LabError) -> bool {
     matches!(error, LabError::Cuda(CudaError::Fault { .. }))
+}
+
+/// A version of the catalogue, or a learner's file, compiled.
+pub(super) fn compiled(
+    compiler: &Compiler,
+    step: &Step,
+    operation: Operation,
+    kernel: &KernelRequest,
+    target: &Target,
+) -> Result<Compiled> {
+    let source = |name: &str, text: &str| compile(compiler, (name, text), operation, kernel.dtype, target);
+    if let Some(text) = &kernel.text {
+        return source(&kernel.version, text);
+    }
+    let version = step.version(&kernel.version)?;
+    source(version.file.trim_end_matches(".cu"), version.source)
 }
 
 impl Session<'_> {
@@ -173,31 +190,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Launches a kernel so many times at its main size, for a profiler to watch.
-    fn launch_only(
-        &mut self,
-        index: usize,
-        kernel: &KernelRequest,
-        points: &[Point],
-        times: u32,
-    ) -> Result<(), Ending> {
-        let mut points = points.iter().filter(|point| point.dtype == kernel.dtype && !point.sweep);
-        let Some(point) = points.next() else { return Ok(()) };
-        self.begins(index, &format!("launching at {}", point.shape));
-        let compiled = self.compile(kernel)?;
-        let device = self.bench.device();
-        let mut candidate = KernelCandidate::load(device, &compiled.cubin, &compiled.directives, self.operation)?;
-        let problem = problem(self.operation, point);
-        let scratch = candidate.scratch(&problem)?;
-        let mut instances = self.bench.lay_out(&problem, scratch, &[], 0, 1)?;
-        self.bench.fill(&mut instances[0])?;
-        candidate.prepare(&instances[0].run)?;
-        for _ in 0..times {
-            candidate.launch(&instances[0].run)?;
-        }
-        Ok(device.synchronize_context()?)
-    }
-
     /// Whether a kernel is right in all five cases. All are tried, so that one knows of each.
     fn is_right(
         &mut self,
@@ -230,14 +222,7 @@ impl Session<'_> {
     }
 
     fn compile(&self, kernel: &KernelRequest) -> Result<Compiled> {
-        let compiler = self.bench.compiler();
-        let source =
-            |name: &str, text: &str| compile(compiler, (name, text), self.operation, kernel.dtype, &self.target);
-        if let Some(text) = &kernel.text {
-            return source(&kernel.version, text);
-        }
-        let version = self.step.version(&kernel.version)?;
-        source(version.file.trim_end_matches(".cu"), version.source)
+        compiled(self.bench.compiler(), self.step, self.operation, kernel, &self.target)
     }
 
     fn in_flight(&self, kernel: &KernelRequest) -> InFlight {

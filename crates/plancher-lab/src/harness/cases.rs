@@ -184,7 +184,7 @@ impl Bench {
 }
 
 /// Whether some array of a problem of this size has no elements.
-fn has_empty_side(shape: Shape) -> bool {
+pub(super) fn has_empty_side(shape: Shape) -> bool {
     match shape {
         Shape::Vector(elements) => elements == 0,
         Shape::Matrix { rows, columns } => rows * columns == 0,

@@ -11,6 +11,7 @@ mod judgement;
 mod launch;
 mod memory;
 mod problem;
+mod small;
 mod timing;
 mod tools;
 mod traffic;
@@ -23,6 +24,7 @@ pub use clocks::times_disagree;
 pub use judgement::Judgement;
 pub use launch::{launch, replay};
 pub use problem::{Array, Problem, Role, TOO_PRECISE};
+pub use small::{SmallCase, small_cases, try_small};
 pub use timing::Effort;
 pub(crate) use timing::label;
 
@@ -32,4 +34,11 @@ pub(crate) fn memory_needed(problems: impl Iterator<Item = Problem>, l2: u64) ->
     let points = problems.map(|problem| timing::memory_of(&problem, l2)).max().unwrap_or(0);
     let scratch = points / 64;
     memory::arena_bytes(8 * 5, points.max(cases::CASE_BYTES) + 2 * scratch)
+}
+
+/// Memory for the arrays of one problem alone, in bytes.
+pub(crate) fn memory_for_one(problem: &Problem) -> u64 {
+    // Two arrays of partial sums beside them.
+    let bytes = timing::bytes_of(problem);
+    memory::arena_bytes(5, bytes + bytes / 32)
 }

@@ -43,7 +43,7 @@ impl Effort {
 }
 
 /// Bytes of a problem's arrays.
-fn bytes_of(problem: &Problem) -> u64 {
+pub(super) fn bytes_of(problem: &Problem) -> u64 {
     problem.arrays().iter().map(|array| array.elements * problem.dtype.bytes()).sum()
 }
 

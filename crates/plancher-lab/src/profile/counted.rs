@@ -39,6 +39,7 @@ pub fn counted(machine: &Machine, version: &VersionRun, point: &PointRun) -> Opt
         sol,
         stalls: BTreeMap::new(),
         bank_conflicts: None,
+        shared_passes: None,
         sectors_per_request: None,
         occupancy_percent: None,
         occupancy_limiter: resources.map(|resources| resources.limiter),

@@ -7,7 +7,7 @@ mod ncu;
 mod verdict;
 
 pub use counted::counted;
-pub use ncu::{Launch, METRICS, Metric, SECTIONS, read_table, summarize};
+pub use ncu::{Launch, METRICS, Metric, SECTIONS, read_table, split, summarize};
 pub use verdict::{Check, Explanation, NEARLY, explanation};
 
 /// Names of units in [`crate::record::ProfileRun::sol`].

@@ -22,6 +22,8 @@ pub const METRICS: &[&str] = &[
     CONFLICTS[0].1,
     CONFLICTS[1].0,
     CONFLICTS[1].1,
+    PASSES[0].0,
+    PASSES[1].0,
     SECTORS[0].0,
     SECTORS[0].1,
     SECTORS[1].0,
@@ -35,6 +37,11 @@ const WRITTEN: &str = "dram__bytes_write.sum";
 const CONFLICTS: [(&str, &str); 2] = [
     ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", "smsp__inst_executed_op_shared_ld.sum"),
     ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "smsp__inst_executed_op_shared_st.sum"),
+];
+/// Passes through shared memory and the same requests.
+const PASSES: [(&str, &str); 2] = [
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", CONFLICTS[0].1),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", CONFLICTS[1].1),
 ];
 /// 32-byte sectors and the requests to global memory that touched them, loads and stores.
 const SECTORS: [(&str, &str); 2] = [
@@ -173,6 +180,26 @@ fn one_line(error: &csv::Error) -> String {
     error.to_string().replace('\n', " ")
 }
 
+/// The launches of `kernel` in a table of several versions that were launched one after another, each so often as `counts`
+/// says.
+///
+/// # Errors
+/// If there are more or fewer.
+pub fn split(file: &str, launches: &[Launch], kernel: &str, counts: &[u32]) -> Result<Vec<Vec<Launch>>> {
+    let mut ours = launches.iter().filter(|launch| launch.kernel == kernel).cloned();
+    let split: Vec<Vec<Launch>> = counts.iter().map(|&count| ours.by_ref().take(count as usize).collect()).collect();
+    let full = split.iter().zip(counts).all(|(launches, &count)| launches.len() == count as usize);
+    if full && ours.next().is_none() {
+        return Ok(split);
+    }
+    let (found, expected) =
+        (launches.iter().filter(|launch| launch.kernel == kernel).count(), counts.iter().sum::<u32>());
+    Err(LabError::File {
+        path: file.to_owned(),
+        problem: format!("it has {found} launches of the kernel `{kernel}`, and there were {expected}"),
+    })
+}
+
 /// One run of a version's kernel as a profile: its longest launch, and for times and bytes the short ones that follow it (a
 /// reduction is launched again on its own sums).
 ///
@@ -201,11 +228,14 @@ pub fn summarize(
         let all: Option<Vec<f64>> = chain.iter().map(|launch| launch.scaled(name)).collect();
         all.map(|values| values.iter().sum())
     };
-    // Conflicts are those of loads and stores together; sectors those of whichever have more.
-    let conflicts = longest.per_request(CONFLICTS).into_iter().reduce(|a, b| (a.0 + b.0, a.1 + b.1));
-    let conflicts = conflicts.map(|(conflicts, requests)| if requests > 0.0 { conflicts / requests } else { 0.0 });
+    // Conflicts are those of loads and stores together.
+    let together = |of: [(&str, &str); 2]| {
+        let both = longest.per_request(of).into_iter().reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+        both.map(|(count, requests)| if requests > 0.0 { count / requests } else { 0.0 })
+    };
+    // Sectors are those of loads or of stores, whichever move more: a product stores once for thousands of loads.
     let sectors = longest.per_request(SECTORS).into_iter().filter(|(_, requests)| *requests > 0.0);
-    let sectors = sectors.map(|(sectors, requests)| sectors / requests).reduce(f64::max);
+    let sectors = sectors.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(sectors, requests)| sectors / requests);
     let (occupancy_limiter, also_limits) = occupancy_limiters(longest);
     Ok(ProfileRun {
         version: version.to_owned(),
@@ -216,7 +246,8 @@ pub fn summarize(
         dram_bytes_written: total(WRITTEN),
         sol: speed_of_light(longest),
         stalls: stalls(longest),
-        bank_conflicts: conflicts,
+        bank_conflicts: together(CONFLICTS),
+        shared_passes: together(PASSES),
         sectors_per_request: sectors,
         occupancy_percent: longest.number(ACTIVE),
         occupancy_limiter,
@@ -327,6 +358,26 @@ mod tests {
         assert_eq!(duration(&[1000.0, 8.0, 2.0]), 1010);
         assert_eq!(duration(&[998.0, 8.0, 2.0, 1000.0, 8.0, 3.0, 999.0, 8.0, 2.0]), 1011);
         assert_eq!(duration(&[7.0, 7.1, 7.2]), 7);
+    }
+
+    #[test]
+    fn launches_of_several_versions_are_told_apart_by_their_order() {
+        let launch = |kernel: &str, microseconds: f64| Launch {
+            kernel: kernel.to_owned(),
+            metrics: [(TIME.to_owned(), Metric { value: microseconds, unit: "us".to_owned() })].into(),
+        };
+        let table = [launch("reduce", 9.0), launch("fill", 1.0), launch("reduce", 2.0), launch("reduce", 7.0)];
+        let times = |counts: &[u32]| -> Result<Vec<Vec<f64>>, String> {
+            let split = split("x.csv", &table, "reduce", counts).map_err(|error| error.to_string())?;
+            let time = |launch: &Launch| launch.number(TIME).unwrap_or(0.0);
+            Ok(split.iter().map(|launches| launches.iter().map(time).collect()).collect())
+        };
+        assert_eq!(times(&[2, 1]), Ok(vec![vec![9.0, 2.0], vec![7.0]]));
+        assert_eq!(times(&[2, 0, 1]), Ok(vec![vec![9.0, 2.0], vec![], vec![7.0]]));
+        let error =
+            Err("`x.csv` cannot be read: it has 3 launches of the kernel `reduce`, and there were 2".to_owned());
+        assert_eq!(times(&[1, 1]), error);
+        assert!(times(&[2, 2]).is_err());
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub fn explained(step: &'static Step, run: &StepRun, version: &VersionRun, machi
         }
     };
     let work = step.operation.zip(profile.shape);
-    let explanation = explanation(&known.prediction, &profile, work);
+    let changes = catalogue::corrections(step, known, version.dtype);
+    let explanation = explanation(&known.prediction, changes, &profile, work);
     Some(Explained { step: step.id, version: known.id, dtype: version.dtype, profile, explanation })
 }
 

@@ -7,6 +7,7 @@ mod point;
 mod prediction;
 mod ranking;
 mod rightness;
+mod sanitized;
 mod statistics;
 
 pub use criterion::{Outcome, Part, Status, criterion};
@@ -16,4 +17,5 @@ pub use point::{MINIMUM_SAMPLES, below_floor, counts, datasheet_fraction, fracti
 pub use prediction::{Held, expected, prediction};
 pub use ranking::{best, fastest_first, point};
 pub use rightness::{Rightness, rightness};
+pub use sanitized::{Sanitized, sanitized};
 pub use statistics::{median, median_interval};

@@ -61,6 +61,7 @@ pub(super) mod tests {
             versions: versions.collect(),
             ceilings: Vec::new(),
             profile: Vec::new(),
+            sanitizer: Vec::new(),
             failure: None,
         }
     }

@@ -91,10 +91,16 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn look_closer(arguments: &Arguments, report: &mut CheckReport, progress: &mut Progress) {
     let Some(program) = ncu::find(None) else { return };
     for of in &mut report.run.steps {
-        for version in of.versions.iter().filter(|version| rightness(version).is_right()) {
-            let kernel = (version.version.as_str(), version.dtype, Some(report.text.as_str()));
-            let silence = arguments.measuring.silence();
-            match ncu::launched(&program, arguments.step, kernel, silence, &mut |line| progress.say(line)) {
+        let right = of.versions.iter().filter(|version| rightness(version).is_right());
+        let kernels: Vec<_> = right.map(|version| (version.version.clone(), version.dtype)).collect();
+        if kernels.is_empty() {
+            continue;
+        }
+        let subjects = ncu::Subjects { step: arguments.step, kernels, text: Some(&report.text) };
+        let silence = arguments.measuring.silence();
+        let profiles = ncu::launched(&program, &subjects, silence, &mut |line| progress.say(line));
+        for profile in profiles.unwrap_or_else(|error| vec![Err(error)]) {
+            match profile {
                 Ok(profile) => of.profile.push(profile),
                 // The verdict stands without it.
                 Err(error) => output::note(&format!("{error:#}")),

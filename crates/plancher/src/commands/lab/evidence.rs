@@ -6,9 +6,10 @@ use clap::Args;
 use plancher_lab::record::{LabRun, StepRun, VersionRun};
 use plancher_lab::step::Criterion;
 use plancher_lab::verdict::{Explained, Outcome};
-use plancher_lab::{Step, catalogue, read_run};
+use plancher_lab::{Dtype, Step, catalogue, read_run};
 
-use crate::file::read_text;
+use super::Subject;
+use crate::file::{Kind, read_text, require_writable};
 
 /// What was recorded on one H200 when the program was built; empty where nothing was.
 const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/lab-evidence.json"));
@@ -74,12 +75,40 @@ pub(super) fn is_stale(step: &str, version: &VersionRun) -> bool {
     now.map_or(true, |now| now.sha256() != version.source_sha256)
 }
 
+/// The version in numbers of a type as it was measured.
+pub(super) fn version<'a>(run: &'a LabRun, id: &str, version: &str, dtype: Dtype) -> Option<&'a VersionRun> {
+    step(run, id)?.versions.iter().find(|of| (of.version.as_str(), of.dtype) == (version, dtype))
+}
+
+/// A run that something is to be put into, once it is known that all of these steps are in it and that it can be written.
+pub(super) fn to_be_extended(path: &Path, steps: &[&'static Step]) -> anyhow::Result<Recorded> {
+    let recorded = read(path)?;
+    require_writable(path, Kind::Record).map_err(anyhow::Error::msg)?;
+    match steps.iter().find(|wanted| step(&recorded.run, wanted.id).is_none()) {
+        Some(missing) => anyhow::bail!("`{}` has no step `{}`", path.display(), missing.id),
+        None => Ok(recorded),
+    }
+}
+
+/// Refuses a run of other texts than these: what is found out about a kernel now belongs to this one only.
+pub(super) fn require_same(recorded: Option<&Recorded>, subjects: &[Subject]) -> anyhow::Result<()> {
+    let Some(Recorded { run, from }) = recorded else { return Ok(()) };
+    let changed = |subject: &&Subject| {
+        let measured = version(run, subject.step.id, subject.version.id, subject.dtype);
+        measured.is_some_and(|measured| is_stale(subject.step.id, measured))
+    };
+    match subjects.iter().find(changed) {
+        Some(subject) => {
+            anyhow::bail!("{subject} has changed since `{from}` was measured: `lab run` measures it again")
+        }
+        None => Ok(()),
+    }
+}
+
 /// Whether an explanation is of a version whose file has changed since it was measured.
 pub(super) fn is_stale_explanation(run: &LabRun, explained: &Explained) -> bool {
-    let is_it =
-        |version: &&VersionRun| (version.version.as_str(), version.dtype) == (explained.version, explained.dtype);
-    let version = step(run, explained.step).and_then(|of| of.versions.iter().find(is_it));
-    version.is_some_and(|version| is_stale(explained.step, version))
+    version(run, explained.step, explained.version, explained.dtype)
+        .is_some_and(|version| is_stale(explained.step, version))
 }
 
 /// Whether a version by which a criterion was decided is stale.

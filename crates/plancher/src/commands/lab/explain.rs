@@ -170,7 +170,9 @@ pub(super) fn explanation(explained: &Explained) -> String {
                 Some(false) => "does NOT hold",
                 None => "not judged",
             };
-            format!("{}: {}, found {}: {holds}", check.what, check.declared, check.found)
+            let predicted =
+                check.predicted.as_ref().map_or_else(String::new, |predicted| format!(" (predicted: {predicted})"));
+            format!("{}: {}{predicted}, found {}: {holds}", check.what, check.declared, check.found)
         })
         .collect();
     if !untold.is_empty() {

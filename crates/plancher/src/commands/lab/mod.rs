@@ -13,14 +13,16 @@ mod report;
 mod run;
 #[cfg(test)]
 mod samples;
+mod sanitize;
 mod skeleton;
 mod start;
 mod status;
 mod table;
 mod text;
+mod tool;
 
 use clap::{Args, Subcommand};
-use plancher_lab::{LabError, Operation, Step, catalogue};
+use plancher_lab::{Dtype, LabError, Operation, Step, Version, catalogue};
 
 use crate::failure::usage;
 
@@ -41,6 +43,7 @@ enum Command {
     Report(report::Arguments),
     Status(status::Arguments),
     Profile(profile::Arguments),
+    Sanitize(sanitize::Arguments),
     /// The measuring process
     #[command(name = child::NAME, hide = true)]
     Child,
@@ -57,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Report(arguments) => report::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Profile(arguments) => profile::run(arguments),
+        Command::Sanitize(arguments) => sanitize::run(arguments),
         Command::Child => child::run(),
     }
 }
@@ -98,6 +102,20 @@ fn steps(names: &[String]) -> anyhow::Result<Vec<&'static Step>> {
     Ok(chosen)
 }
 
+/// A version in one type of numbers.
+#[derive(Debug, Clone, Copy)]
+struct Subject {
+    step: &'static Step,
+    version: &'static Version,
+    dtype: Dtype,
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} {}", self.step.id, self.version.id, self.dtype)
+    }
+}
+
 /// Which versions of which steps.
 #[derive(Debug, Args)]
 struct Chosen {
@@ -107,6 +125,22 @@ struct Chosen {
     /// Only these versions
     #[arg(long, value_name = "VERSION", value_delimiter = ',')]
     only: Vec<String>,
+}
+
+impl Chosen {
+    /// The steps, and their versions in each of their types, in order.
+    fn subjects(&self) -> anyhow::Result<(Vec<&'static Step>, Vec<Subject>)> {
+        let steps = steps(&self.steps)?;
+        require_known(&steps, &self.only)?;
+        let of_step = |step: &&'static Step| {
+            let step: &'static Step = step;
+            let is_wanted = |id: &str| self.only.is_empty() || self.only.iter().any(|only| only == id);
+            let wanted = step.versions.iter().filter(move |version| is_wanted(version.id));
+            wanted.flat_map(move |version| version.dtypes.iter().map(move |&dtype| Subject { step, version, dtype }))
+        };
+        let subjects = steps.iter().flat_map(of_step).collect();
+        Ok((steps, subjects))
+    }
 }
 
 /// How measuring is watched.

@@ -68,6 +68,7 @@ fn of_step(step: &'static Step, operation: Operation) -> StepRun {
         versions: versions.collect(),
         ceilings: ceilings.into_iter().chain([of_memory(Ceiling::L2, 8000.0)]).collect(),
         profile: Vec::new(),
+        sanitizer: Vec::new(),
         failure: None,
     }
 }

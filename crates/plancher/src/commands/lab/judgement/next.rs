@@ -40,6 +40,7 @@ pub(super) fn next(
         versions: vec![version.clone()],
         ceilings: Vec::new(),
         profile: Vec::new(),
+        sanitizer: Vec::new(),
         failure: None,
     };
     match criterion(&step.bar, Some(&alone), machine).status {

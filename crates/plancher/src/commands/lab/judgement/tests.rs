@@ -100,6 +100,7 @@ fn what_a_profiler_saw_is_among_the_limits() {
         sol: [("memory".to_owned(), 88.0), ("arithmetic".to_owned(), 12.0)].into(),
         stalls: [("long_scoreboard".to_owned(), 0.8), ("wait".to_owned(), 0.1)].into(),
         bank_conflicts: Some(0.0),
+        shared_passes: Some(1.0),
         sectors_per_request: Some(4.0),
         occupancy_percent: Some(91.0),
         occupancy_limiter: Some(OccupancyLimiter::Threads),

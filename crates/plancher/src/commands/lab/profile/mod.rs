@@ -8,12 +8,12 @@ use clap::Args;
 use plancher_lab::profile::{counted, explanation};
 use plancher_lab::record::{LabRun, ProfileRun, StepRun};
 use plancher_lab::verdict::{Explained, explanations};
-use plancher_lab::{Dtype, Step, Version};
+use plancher_lab::{Dtype, catalogue};
 
 use super::evidence::{self, EvidenceOption, Recorded};
-use super::{child, require_known, steps, text};
+use super::{Subject, child, text};
 use crate::failure::usage;
-use crate::file::{Kind, read_text, require_writable, write_whole};
+use crate::file::{read_text, write_whole};
 use crate::progress::Progress;
 use crate::{output, table};
 
@@ -52,30 +52,24 @@ pub(super) struct Arguments {
 /// Where a profile comes from that no profiler saw.
 const COUNTED: &str = "counted";
 
-/// A version in one type of numbers.
-struct Subject {
-    step: &'static Step,
-    version: &'static Version,
-    dtype: Dtype,
-}
-
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let steps = steps(&arguments.chosen.steps)?;
-    require_known(&steps, &arguments.chosen.only)?;
-    let subjects = subjects(&steps, &arguments.chosen.only);
+    let (steps, subjects) = arguments.chosen.subjects()?;
     // What cannot be written to is said before anything is profiled.
-    let into = arguments.into.as_deref().map(evidence::read).transpose()?;
-    if let Some((into, path)) = into.as_ref().zip(arguments.into.as_deref()) {
-        require_writable(path, Kind::Record).map_err(anyhow::Error::msg)?;
-        if let Some(missing) = steps.iter().find(|step| evidence::step(&into.run, step.id).is_none()) {
-            anyhow::bail!("`{}` has no step `{}`", path.display(), missing.id);
-        }
-    }
+    let into = arguments.into.as_deref().map(|path| evidence::to_be_extended(path, &steps)).transpose()?;
+    let mut failures = Vec::new();
     let profiles = match &arguments.report {
-        Some(file) => vec![read_report(arguments, file, &subjects)?],
+        Some(file) => {
+            evidence::require_same(into.as_ref(), &subjects)?;
+            vec![read_report(arguments, file, &subjects)?]
+        }
         None => match ncu::find(arguments.ncu.as_deref()).filter(|_| !arguments.counted) {
-            Some(program) => profiled(arguments, &program, &subjects)?,
+            Some(program) => {
+                evidence::require_same(into.as_ref(), &subjects)?;
+                let (profiles, failed) = profiled(arguments, &program, &subjects)?;
+                failures = failed;
+                profiles
+            }
             None if arguments.ncu.is_some() => {
                 anyhow::bail!(
                     "`--ncu`: there is no program `{}`",
@@ -103,20 +97,16 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         output::shown(&report(&explained))?;
     }
-    judge(&explained)
+    for failure in &failures {
+        output::note(&format!("not profiled: {failure}"));
+    }
+    judge(&explained)?;
+    anyhow::ensure!(failures.is_empty(), "{} of {} could not be profiled", failures.len(), subjects.len());
+    Ok(())
 }
 
 fn program_name() -> PathBuf {
     "ncu".into()
-}
-
-fn subjects(steps: &[&'static Step], only: &[String]) -> Vec<Subject> {
-    let of_step = |step: &&'static Step| {
-        let step: &'static Step = step;
-        let wanted = step.versions.iter().filter(|version| only.is_empty() || only.iter().any(|id| id == version.id));
-        wanted.flat_map(move |version| version.dtypes.iter().map(move |&dtype| Subject { step, version, dtype }))
-    };
-    steps.iter().flat_map(of_step).collect()
 }
 
 fn read_report(
@@ -140,22 +130,29 @@ fn read_report(
     Ok((subject, profile))
 }
 
+/// What Nsight Compute saw of each, step by step; and what it could not see, in lines.
 fn profiled(
     arguments: &Arguments,
     program: &std::path::Path,
     subjects: &[Subject],
-) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
+) -> anyhow::Result<(Vec<(Subject, ProfileRun)>, Vec<String>)> {
     child::require_gpu()?;
+    let silence = arguments.measuring.silence();
     let mut progress = Progress::words();
-    let mut profiles = Vec::new();
-    for subject in subjects {
-        let Subject { step, version, dtype } = *subject;
-        let kernel = (version.id, dtype, None);
-        let profile =
-            ncu::launched(program, step, kernel, arguments.measuring.silence(), &mut |line| progress.say(line))?;
-        profiles.push((Subject { step, version, dtype }, profile));
+    let (mut profiles, mut failures) = (Vec::new(), Vec::new());
+    for of_step in subjects.chunk_by(|a, b| a.step.id == b.step.id) {
+        let step = of_step[0].step;
+        let kernels = of_step.iter().map(|subject| (subject.version.id.to_owned(), subject.dtype)).collect();
+        let asked = ncu::Subjects { step, kernels, text: None };
+        let found = ncu::launched(program, &asked, silence, &mut |line| progress.say(&format!("{} {line}", step.id)))?;
+        for (subject, profile) in of_step.iter().zip(found) {
+            match profile {
+                Ok(profile) => profiles.push((*subject, profile)),
+                Err(error) => failures.push(format!("{subject}: {error:#}")),
+            }
+        }
     }
-    Ok(profiles)
+    Ok((profiles, failures))
 }
 
 /// What the recorded run has: profiles, or times from which they can be counted.
@@ -213,7 +210,8 @@ fn recount(run: &LabRun, subject: &Subject) -> Option<ProfileRun> {
 
 fn explain(subject: &Subject, profile: ProfileRun) -> Explained {
     let work = subject.step.operation.zip(profile.shape);
-    let explanation = explanation(&subject.version.prediction, &profile, work);
+    let changes = catalogue::corrections(subject.step, subject.version, subject.dtype);
+    let explanation = explanation(&subject.version.prediction, changes, &profile, work);
     Explained { step: subject.step.id, version: subject.version.id, dtype: subject.dtype, profile, explanation }
 }
 
@@ -246,7 +244,11 @@ fn report(explained: &[Explained]) -> String {
                 Some(false) => "DOES NOT HOLD",
                 None => "",
             };
-            vec![name, source, check.what.to_owned(), check.declared.clone(), check.found.clone(), holds.to_owned()]
+            let said = match &check.predicted {
+                Some(predicted) => format!("{} (predicted: {predicted})", check.declared),
+                None => check.declared.clone(),
+            };
+            vec![name, source, check.what.to_owned(), said, check.found.clone(), holds.to_owned()]
         })
     });
     table::wrapped(&["kernel", "by", "part", "said", "found", ""], &rows.collect::<Vec<_>>())

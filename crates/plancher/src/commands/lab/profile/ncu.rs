@@ -1,85 +1,109 @@
 //! Nsight Compute's command line: where it is, how it is started above the measuring process, and what it says.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use plancher_lab::engine::{ChildCommand, LaunchOptions, launch_only};
-use plancher_lab::profile::{METRICS, SECTIONS, read_table, summarize};
+use plancher_lab::engine::{ChildCommand, LaunchOptions, Launched, launch_only};
+use plancher_lab::profile::{Launch, METRICS, SECTIONS, read_table, split, summarize};
 use plancher_lab::record::ProfileRun;
-use plancher_lab::{Dtype, Operation, Step};
+use plancher_lab::{Dtype, Operation, Shape, Step};
 
-use super::super::child;
-use crate::file::read_text;
+use super::super::{child, tool};
 
 /// The program that was named, else `ncu` in PATH or in CUDA's folders; `None` where it is not.
 pub(in crate::commands::lab) fn find(named: Option<&Path>) -> Option<PathBuf> {
-    if let Some(named) = named {
-        // A path must be there; a name is looked for.
-        let is_name = named.components().count() == 1;
-        return if is_name { in_path(named) } else { named.is_file().then(|| named.to_owned()) };
-    }
-    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let folders = homes.chain(["/usr/local/cuda".into(), "/opt/cuda".into()]);
-    in_path(Path::new("ncu")).or_else(|| folders.map(|home| home.join("bin/ncu")).find(|program| program.is_file()))
+    tool::find(named, "ncu")
 }
 
-fn in_path(name: &Path) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+/// Versions of a step that are launched below it, or a learner's file in each of its types (with its text).
+pub(in crate::commands::lab) struct Subjects<'a> {
+    pub(in crate::commands::lab) step: &'a Step,
+    pub(in crate::commands::lab) kernels: Vec<(String, Dtype)>,
+    pub(in crate::commands::lab) text: Option<&'a str>,
 }
 
-/// `ncu 2025.3.1.0`.
-fn version(program: &Path) -> String {
-    let said = Command::new(program).arg("--version").output();
-    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let version = said.lines().rev().find_map(|line| line.trim().strip_prefix("Version ")?.split(' ').next());
-    version.map_or_else(|| "ncu".to_owned(), |version| format!("ncu {version}"))
-}
-
-/// One launch of a version, or of a learner's file (with its text), as it saw it.
+/// One launch of each, as it saw it: all in one process or, where that does not work out, each in one of its own. Those that
+/// cannot be profiled are errors of their own.
 pub(in crate::commands::lab) fn launched(
     program: &Path,
-    step: &Step,
-    kernel: (&str, Dtype, Option<&str>),
+    subjects: &Subjects<'_>,
     silence: Duration,
     progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<ProfileRun> {
-    let text = run(program, step, kernel, silence, progress)?;
-    profile("ncu's table", &text, step, (kernel.0, kernel.1), &version(program))
+) -> anyhow::Result<Vec<anyhow::Result<ProfileRun>>> {
+    let source = tool::version(program, "ncu");
+    let mut of = |kernels: &[(String, Dtype)]| together(program, &source, subjects, kernels, silence, progress);
+    match of(&subjects.kernels) {
+        Ok(profiles) => Ok(profiles.into_iter().map(Ok).collect()),
+        Err(error) if subjects.kernels.len() < 2 || error.downcast_ref::<Refusal>().is_some() => Err(error),
+        Err(_) => Ok(subjects.kernels.chunks(1).map(|one| of(one).map(|mut profiles| profiles.remove(0))).collect()),
+    }
 }
 
-/// What it prints of one launch of a version, or of a learner's file (with its text): its table, as text.
-fn run(
+/// Why it profiles nothing here.
+#[derive(Debug, thiserror::Error)]
+#[error("Nsight Compute: {0}")]
+struct Refusal(String);
+
+fn together(
     program: &Path,
-    step: &Step,
-    (version, dtype, text): (&str, Dtype, Option<&str>),
+    source: &str,
+    subjects: &Subjects<'_>,
+    kernels: &[(String, Dtype)],
     silence: Duration,
     progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<String> {
-    let log = Log::new();
+) -> anyhow::Result<Vec<ProfileRun>> {
+    let (text, launched) = run(program, subjects, kernels, silence, progress)?;
+    if let Some(failure) = launched.iter().find_map(|kernel| kernel.failure.as_ref()) {
+        anyhow::bail!("{failure}");
+    }
+    let (file, kernel) = ("ncu's table", subjects.step.operation.map_or("", Operation::kernel));
+    let counts: Vec<u32> = launched.iter().map(|kernel| kernel.launches).collect();
+    let launches = split(file, &read_table(file, &text)?, kernel, &counts)?;
+    let profile = |((version, dtype), launches): (&(String, Dtype), Vec<Launch>)| {
+        let shape = shape(subjects.step, *dtype);
+        Ok(summarize(file, &launches, kernel, (version, *dtype, shape), source)?)
+    };
+    kernels.iter().zip(launches).map(profile).collect()
+}
+
+/// What it prints of one launch of each: its table, as text.
+fn run(
+    program: &Path,
+    subjects: &Subjects<'_>,
+    kernels: &[(String, Dtype)],
+    silence: Duration,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<(String, Vec<Launched>)> {
+    let log = tool::Log::new("ncu");
     let ChildCommand { program: ours, arguments: hidden, environment } = child::command()?;
-    let kernel = step.operation.map_or("", Operation::kernel);
+    let kernel = subjects.step.operation.map_or("", Operation::kernel);
     let fixed = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"];
     let fixed = fixed.into_iter().chain(["--target-processes", "all", "--kernel-name", kernel]).map(str::to_owned);
     let sections = SECTIONS.iter().flat_map(|section| ["--section".to_owned(), (*section).to_owned()]);
-    let metrics = ["--metrics".to_owned(), METRICS.join(","), "--log-file".to_owned(), log.0.display().to_string()];
+    let metrics =
+        ["--metrics".to_owned(), METRICS.join(","), "--log-file".to_owned(), log.path().display().to_string()];
     let arguments = fixed.chain(sections).chain(metrics).chain([ours.display().to_string()]).chain(hidden).collect();
     let options = LaunchOptions {
-        kernels: vec![(version.to_owned(), dtype)],
-        text: text.map(str::to_owned),
+        kernels: kernels.to_vec(),
+        text: subjects.text.map(str::to_owned),
         times: 1,
         child: ChildCommand { program: program.to_owned(), arguments, environment },
         silence,
     };
-    let launched = launch_only(step, &options, progress);
-    let text = read_text(&log.0).unwrap_or_default();
-    // What it refuses is the reason for whatever came after.
-    if let Some(refusal) = text.lines().find_map(|line| line.strip_prefix("==ERROR==")) {
-        anyhow::bail!("Nsight Compute: {}", refusal.trim());
+    let launched = launch_only(subjects.step, &options, progress);
+    let text = log.text();
+    // What it refuses is the reason for whatever came after; that a kernel took the process with it is no refusal.
+    let refusal = text.lines().find_map(|line| line.strip_prefix("==ERROR=="));
+    let is_ours = launched.as_ref().is_ok_and(|kernels| kernels.iter().any(|kernel| kernel.failure.is_some()));
+    match refusal.filter(|_| !is_ours && read_table("", &text).is_err()) {
+        Some(refusal) => Err(Refusal(refusal.trim().to_owned()).into()),
+        None => Ok((text, launched?)),
     }
-    launched?;
-    Ok(text)
+}
+
+/// At which size a version is profiled.
+fn shape(step: &Step, dtype: Dtype) -> Option<Shape> {
+    step.points_of(dtype).find(|point| !point.sweep).map(|point| point.shape)
 }
 
 /// The profile of a version in what it printed.
@@ -91,22 +115,5 @@ pub(super) fn profile(
     source: &str,
 ) -> anyhow::Result<ProfileRun> {
     let kernel = step.operation.map_or("", Operation::kernel);
-    let shape = step.points_of(dtype).find(|point| !point.sweep).map(|point| point.shape);
-    Ok(summarize(file, &read_table(file, text)?, kernel, (version, dtype, shape), source)?)
-}
-
-/// A file that is gone when it has been read.
-struct Log(PathBuf);
-
-impl Log {
-    fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("plancher-ncu-{}.csv", std::process::id())))
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        // It is not there if nothing was profiled.
-        let _ = std::fs::remove_file(&self.0);
-    }
+    Ok(summarize(file, &read_table(file, text)?, kernel, (version, dtype, shape(step, dtype)), source)?)
 }
