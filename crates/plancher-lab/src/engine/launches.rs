@@ -87,6 +87,7 @@ impl Place<'_> {
             multiple: compiled.directives.multiple,
             tensor_maps: !compiled.directives.tensor_maps.is_empty(),
             deterministic: false,
+            anywhere: false,
         };
         for SmallCase { case, shapes, shift } in small_cases(self.operation, limits) {
             let mut run = CaseRun { case, shapes: Vec::new(), error: 0.0, limit: 0.0, failure: None, not_taken: None };

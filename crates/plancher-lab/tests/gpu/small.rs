@@ -23,6 +23,7 @@ fn load(
                 multiple: compiled.directives.multiple,
                 tensor_maps: !compiled.directives.tensor_maps.is_empty(),
                 deterministic: false,
+                anywhere: false,
             };
             let candidate = KernelCandidate::load(device, &compiled.cubin, &compiled.directives, operation);
             Some((candidate.expect("it loads"), limits))

@@ -66,9 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => match ncu::find(arguments.ncu.as_deref()).filter(|_| !arguments.counted) {
             Some(program) => {
                 evidence::require_same(into.as_ref(), &subjects)?;
-                let (profiles, failed) = profiled(arguments, &program, &subjects)?;
-                failures = failed;
-                profiles
+                profiled(arguments, &program, &subjects, &mut failures)?
             }
             None if arguments.ncu.is_some() => {
                 anyhow::bail!(
@@ -130,16 +128,17 @@ fn read_report(
     Ok((subject, profile))
 }
 
-/// What Nsight Compute saw of each, step by step; and what it could not see, in lines.
+/// What Nsight Compute saw of each, step by step; `failures` gets a line for each that it could not see.
 fn profiled(
     arguments: &Arguments,
     program: &std::path::Path,
     subjects: &[Subject],
-) -> anyhow::Result<(Vec<(Subject, ProfileRun)>, Vec<String>)> {
+    failures: &mut Vec<String>,
+) -> anyhow::Result<Vec<(Subject, ProfileRun)>> {
     child::require_gpu()?;
     let silence = arguments.measuring.silence();
     let mut progress = Progress::words();
-    let (mut profiles, mut failures) = (Vec::new(), Vec::new());
+    let mut profiles = Vec::new();
     for of_step in subjects.chunk_by(|a, b| a.step.id == b.step.id) {
         let step = of_step[0].step;
         let kernels = of_step.iter().map(|subject| (subject.version.id.to_owned(), subject.dtype)).collect();
@@ -152,7 +151,7 @@ fn profiled(
             }
         }
     }
-    Ok((profiles, failures))
+    Ok(profiles)
 }
 
 /// What the recorded run has: profiles, or times from which they can be counted.
