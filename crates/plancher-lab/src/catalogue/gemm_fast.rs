@@ -38,7 +38,8 @@ pub(super) static STEP: Step = Step {
             },
             outcome: "Missed: slower than the best tile of step 5, not faster: the roofline of shared memory was not the limit. \
                       Half of the instructions are not FMA and a barrier comes every 64 of them, with only two blocks to cover \
-                      it.",
+                      it. Warps wait most for the loads of the next slice from far away, which nothing starts early: neither \
+                      shared memory's queue nor the barrier, as was predicted.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["FFMA", "LDS.128"],
@@ -67,7 +68,10 @@ pub(super) static STEP: Step = Step {
                 occupancy_limiter: OccupancyLimiter::Registers,
             },
             outcome: "Held: nearly twice the column of eight, because 64 products now come from sixteen words. The waiting for \
-                      copies and barriers shows, since the next versions win by shortening it.",
+                      copies and barriers shows, since the next versions win by shortening it. But it is not what a profile \
+                      has at the top: there, warps that could go on are kept waiting by others (`not_selected`), and shared \
+                      memory is busier than the arithmetic, by reads that take more passes than was predicted: 1.6 a request \
+                      too many, not 1.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["FFMA", "LDS.128"],
@@ -94,7 +98,9 @@ pub(super) static STEP: Step = Step {
                 occupancy_limiter: OccupancyLimiter::Registers,
             },
             outcome: "Held, and more than the tenth that was hoped for: fewer copy instructions also means less waiting for \
-                      them.",
+                      them. What warps wait for had been named wrongly: most of it is waiting for each other, with the \
+                      schedulers never short of a warp that can go on. That the arithmetic still stands at two thirds of its \
+                      limit was the first sign that something else delays the FMA (version 7).",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["FFMA", "LDS.128", "LDG.E.128"],
@@ -122,7 +128,8 @@ pub(super) static STEP: Step = Step {
                 occupancy_limiter: OccupancyLimiter::Registers,
             },
             outcome: "Hardly a change, as predicted, about one per cent: shared memory was not the limit. It was nearer to it \
-                      than the prediction's arithmetic says, busy for half of the time.",
+                      than the prediction's arithmetic says, busy for half of the time. As in the version before, warps wait \
+                      for each other, not for copies and barriers, which had been named.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["FFMA", "LDS.128", "LDG.E.128"],
@@ -279,7 +286,9 @@ pub(super) static STEP: Step = Step {
             },
             outcome: "Held as declared, with the tensor cores busiest; it ends just above the 95 % of the text. At that speed \
                       the tile draws 8.9 TB/s through the second-level cache, so the 8.5 from which the text takes its limit was \
-                      none.",
+                      none. What warps wait for was named wrongly: a profile calls most of it `barrier`, not `gmma`. No barrier of \
+                      the block stands in the loop, so probably the meeting of a warpgroup's four warps at each `wgmma` counts \
+                      as one.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["HGMMA", "UTMALDG", "USETMAXREG"],
@@ -312,7 +321,9 @@ pub(super) static STEP: Step = Step {
                       run at the power limit and at the same speed: then it is the energy of a product that is compared. \
                       Order of tiles, cache hints, and shifting the two warpgroups against each other changed nothing that \
                       could be measured; narrower tiles, which fill the last round better, won two per cent at 8192 and \
-                      lost ten at 4096.",
+                      lost ten at 4096. As before, a profile calls what warps wait for `barrier`, not `gmma` as was \
+                      predicted; three warps of each block that have nothing to copy add to it, since they wait at its last \
+                      barrier from the beginning.",
             in_flight: InFlight::Uncounted,
             spill_budget: 0,
             instructions: &["HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG"],

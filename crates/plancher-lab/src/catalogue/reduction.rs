@@ -53,11 +53,11 @@ const DIVERGENT: Version = Version {
         top_stalls: ["barrier", "short_scoreboard"],
         occupancy_limiter: OccupancyLimiter::Threads,
     },
-    outcome: "As fast as predicted, a fifth of what reading takes; but both reasons given were wrong. Nsight \
-              Compute, asked beside the record (docs/lab-memory-log.md), found the first-level cache and shared \
-              memory busiest and the issue of instructions, which had been named, seven points behind: every step of \
-              the tree is loads and stores of shared memory, whatever its lanes do. And warps wait most for the \
-              first load from memory, then for shared memory, and only then at barriers.",
+    outcome: "As fast as predicted, a fifth of what reading takes; but both reasons given were wrong, and are said \
+              otherwise now. Nsight Compute found the first-level cache and shared memory busiest and the issue of \
+              instructions, which had been named, seven points behind: every step of the tree is loads and stores of \
+              shared memory, whatever its lanes do. And warps wait most for the first load from memory, then for \
+              shared memory, and only then at barriers.",
     in_flight: InFlight::PerThread(4),
     spill_budget: 0,
     instructions: &["LDS", "BAR"],
@@ -175,8 +175,9 @@ const WARP_SHUFFLE: Version = Version {
     },
     outcome: "At the lower end of what was predicted. The tree is cheap now, and what is left is that a block asks \
               for 2 KB once and then for nothing until it has ended: warps wait for memory, and memory waits for \
-              blocks. So memory's bandwidth, which had been named, is not the limit: half of it is used, and Nsight \
-              Compute found no unit above two thirds.",
+              blocks. So memory's bandwidth, which had been named, is not the limit: half of it is used, and the \
+              busiest unit that Nsight Compute found, the second-level cache, which is what is said now, stands at \
+              two thirds.",
     in_flight: InFlight::PerThread(8),
     spill_budget: 0,
     instructions: &["SHFL.DOWN"],

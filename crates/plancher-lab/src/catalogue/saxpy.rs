@@ -63,9 +63,8 @@ const SCALAR: Version = Version {
     },
     outcome: "Just below what was predicted: of the threads that fit, a quarter were being started or leaving at any \
               moment, and their loads were missing. Warps wait for memory nine times out of ten, as was said. That \
-              memory's bandwidth limits it did not hold: a count, which knows nothing of caches, bears it out, but \
-              Nsight Compute, asked beside the record (docs/lab-memory-log.md), found the second-level cache eight \
-              points busier, and neither of them at its limit.",
+              memory's bandwidth limits it did not hold: Nsight Compute found the second-level cache eight points \
+              busier, and neither at its limit: the cache is what is said now.",
     in_flight: InFlight::PerThread(8),
     spill_budget: 0,
     instructions: &["LDG.E", "STG.E"],
@@ -94,9 +93,9 @@ const GRID_STRIDE: Version = Version {
         occupancy_limiter: OccupancyLimiter::Threads,
     },
     outcome: "A few per cent better than a block for each 256 elements, and for the reason given: occupancy goes \
-              from three quarters to nearly all, the bytes in flight with it, and not a byte more. As before, a \
-              count bears out that memory limits it, but Nsight Compute found the second-level cache six points \
-              busier.",
+              from three quarters to nearly all, the bytes in flight with it, and not a byte more. As before, \
+              memory had been named and Nsight Compute found the second-level cache six points busier, which is \
+              what is said now.",
     in_flight: InFlight::PerThread(8),
     spill_budget: 0,
     instructions: &["LDG.E", "STG.E"],
