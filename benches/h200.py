@@ -13,6 +13,7 @@ that they measured are those in the tree:
 
     benches/h200.py ... --keep evidence/h200.json --only mega-golden,transformers,mega
     benches/h200.py ... --keep evidence/h200.json --only mega-sanitizer,mega-tests,endurance,smollm2
+    benches/h200.py ... --keep evidence/h200.json --only lab-tests --lab-tests PROGRAM
 """
 
 import argparse
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from gpu import checks, mega, torch_step
+from gpu import checks, lab, mega, torch_step
 from gpu.evidence import Evidence
 from gpu.weights import PRESETS
 
@@ -181,6 +182,7 @@ def main():
     parser.add_argument("--only", default="", help="pieces to run, separated by commas [default: all]")
     parser.add_argument("--keep", metavar="FILE", help="records of an earlier run, for what this one does not measure")
     parser.add_argument("--gpu-tests", metavar="PROGRAM", help="the test program `gpu` of plancher-cuda")
+    parser.add_argument("--lab-tests", metavar="PROGRAM", help="the test program `gpu` of plancher-lab")
     parser.add_argument("--no-torch", action="store_true", help="do not compare with PyTorch")
     evidence = Evidence(parser.parse_args())
     options = evidence.options
@@ -197,7 +199,7 @@ def main():
     evidence.together(170, some([("sanitizer", checks.sanitizer), ("mega-sanitizer", mega.sanitizer),
                                  ("mega-tests", mega.gpu_tests), ("endurance", mega.endurance),
                                  ("smollm2", checks.smollm2 if options.smollm2 else no_model)]))
-    for name, work, seconds in some([("start", start, 50)]):
+    for name, work, seconds in some([("lab-tests", lab.tests, 90), ("start", start, 50)]):
         evidence.piece(name, seconds, work)
     for line in evidence.notes + evidence.failures:
         print(line)

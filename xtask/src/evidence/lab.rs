@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use plancher_lab::record::{LabRun, PointRun, StepRun, VersionRun};
 use plancher_lab::step::{Ceiling, Test};
-use plancher_lab::verdict::{Rightness, Status, best, counts, criterion, point, rates, rightness, unit};
+use plancher_lab::verdict::{
+    Rightness, Sanitized, Status, best, counts, criterion, point, rates, rightness, sanitized, unit,
+};
 use plancher_lab::{Dtype, Shape, Step, catalogue, read_run};
 
 use super::record::{Bar, Check, Kernel, Record};
@@ -161,7 +163,77 @@ impl Run {
             let record = self.record(&name, wanted, step);
             Some((name, record))
         };
-        WANTED.iter().filter_map(of).collect()
+        WANTED.iter().filter_map(of).chain(self.sanitizer()).collect()
+    }
+
+    /// Errors that compute-sanitizer counted, version by version, where it was asked at all.
+    fn sanitizer(&self) -> Option<(String, Result<Record>)> {
+        self.run.steps.iter().any(|of| !of.sanitizer.is_empty()).then(|| {
+            let name = format!("{}/lab/sanitizer/errors", self.machine);
+            let record = self.sanitizer_record(&name);
+            (name, record)
+        })
+    }
+
+    fn sanitizer_record(&self, name: &str) -> Result<Record> {
+        let (mut samples, mut kernels) = (Vec::new(), Vec::new());
+        for of in &self.run.steps {
+            let step = catalogue::step(&of.step)?;
+            for version in &of.versions {
+                let errors = match sanitized(of, &version.version, version.dtype) {
+                    Sanitized::Clean => 0,
+                    Sanitized::Errors(run) => run.errors.unwrap_or(u64::MAX),
+                    found => anyhow::bail!("`{}` {} {}: {found}", of.step, version.version, version.dtype),
+                };
+                samples.push(errors as f64);
+                let file = step.version(&version.version)?.file;
+                let source = format!("crates/plancher-lab/kernels/{file}");
+                kernels.push(Kernel { source, source_sha256: version.source_sha256.clone() });
+            }
+        }
+        let worst = samples.iter().copied().fold(0.0, f64::max);
+        Ok(Record {
+            check: Some(Check {
+                against: "the summaries of memcheck, initcheck, synccheck and racecheck".to_owned(),
+                error: worst,
+                tolerance: 0.0,
+            }),
+            samples,
+            kernels: Some(kernels),
+            bar: Some(Bar::AtMost(0.0)),
+            ..self.common(
+                name,
+                "errors",
+                "The lab's versions under compute-sanitizer at small sizes: memcheck, initcheck, synccheck, racecheck (shared \
+                 memory only)",
+            )?
+        })
+    }
+
+    /// What every record of the run has, without samples.
+    fn common(&self, name: &str, unit: &str, title: &str) -> Result<Record> {
+        Ok(Record {
+            schema: 1,
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            title: title.to_owned(),
+            argv: serde_json::json!(self.run.argv),
+            commit: self.run.commit.clone(),
+            date: self.run.date.clone(),
+            machine: serde_json::to_value(&self.run.machine)?,
+            ceilings: std::collections::BTreeMap::new(),
+            samples: Vec::new(),
+            sample_unit: None,
+            deduction: None,
+            baseline: None,
+            baseline_samples: None,
+            bytes: None,
+            flops: None,
+            check: None,
+            code: None,
+            kernels: None,
+            bar: None,
+        })
     }
 
     fn record(&self, name: &str, wanted: &Wanted, of: &StepRun) -> Result<Record> {
@@ -173,33 +245,21 @@ impl Run {
         };
         let file = step.version(&version.version)?.file;
         Ok(Record {
-            schema: 1,
-            name: name.to_owned(),
-            unit: "x".to_owned(),
-            title: format!("{} (`{}`)", wanted.title, version.version),
-            argv: serde_json::json!(self.run.argv),
-            commit: self.run.commit.clone(),
-            date: self.run.date.clone(),
-            machine: serde_json::to_value(&self.run.machine)?,
-            ceilings: std::collections::BTreeMap::new(),
             samples: rates(timed),
             sample_unit: Some(unit(timed).to_owned()),
-            deduction: None,
             baseline: Some(wanted.ceiling.to_string()),
             baseline_samples: Some(timed.ceiling_samples.clone()),
-            bytes: None,
-            flops: None,
             check: Some(Check {
                 against: "float64 on the device in five cases, as a part of the error allowed".to_owned(),
                 error,
                 tolerance: 1.0,
             }),
-            code: None,
             kernels: Some(vec![Kernel {
                 source: format!("crates/plancher-lab/kernels/{file}"),
                 source_sha256: version.source_sha256.clone(),
             }]),
             bar: bar(step, wanted).map(|test| Bar::AtLeast(test.at_least)),
+            ..self.common(name, "x", &format!("{} (`{}`)", wanted.title, version.version))?
         })
     }
 
@@ -225,8 +285,11 @@ impl Run {
         Ok((version, timed))
     }
 
-    /// A line a step: what came of the plan's criterion and of our bar.
+    /// A line a step: what came of the plan's criterion and of our bar; and how long all of them took.
     pub(super) fn verdicts(&self) -> Vec<String> {
+        let has = |step: &&Step| self.run.steps.iter().any(|of| of.step == step.id);
+        let is_whole = catalogue::STEPS.iter().filter(|step| step.operation.is_some()).all(has);
+        let seconds = is_whole.then(|| format!("{}/lab/run_all_seconds {:.1} s", self.machine, self.run.seconds));
         let of = |run: &StepRun| {
             let step = catalogue::step(&run.step).ok()?;
             let word = |of| match criterion(of, Some(run), &self.run.machine).status {
@@ -238,7 +301,7 @@ impl Run {
             let (plan, bar) = (word(&step.plan), word(&step.bar));
             Some(format!("{}/lab/{} plan {plan}, bar {bar}", self.machine, run.step))
         };
-        self.run.steps.iter().filter_map(of).collect()
+        self.run.steps.iter().filter_map(of).chain(seconds).collect()
     }
 }
 
@@ -253,7 +316,8 @@ fn bar(step: &Step, wanted: &Wanted) -> Option<&'static Test> {
 
 #[cfg(test)]
 mod tests {
-    use plancher_lab::record::{Case, CaseRun, Label, Machine, Peaks, SCHEMA};
+    use plancher_lab::record::{Case, CaseRun, Label, Machine, Peaks, SCHEMA, SanitizerRun};
+    use plancher_lab::sanitizer::Tool;
 
     use super::super::figure::Figure;
     use super::*;
@@ -346,6 +410,37 @@ mod tests {
         assert_eq!(fallback.reached(), Some(false));
         let error = figure(&run(vec![wrong])).expect_err("nothing is right").to_string();
         assert_eq!(error, "no version of `saxpy` is right and validly timed in f32 at 268435456");
+    }
+
+    #[test]
+    fn versions_are_clean_only_under_all_tools() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let ids = ["scalar", "grid_stride", "vectors", "unrolled", "bulk_ring"];
+        let of = |tools: &[Tool], errors: u64| {
+            let mut run = run(ids.map(|id| saxpy(id, 0.9)).into());
+            for version in run.run.steps[0].versions.clone() {
+                run.run.steps[0].sanitizer.extend(tools.iter().map(|&tool| SanitizerRun {
+                    version: version.version.clone(),
+                    dtype: version.dtype,
+                    source_sha256: version.source_sha256.clone(),
+                    tool,
+                    program: "compute-sanitizer 1".to_owned(),
+                    shapes: vec![Shape::Vector(1)],
+                    errors: Some(errors),
+                    first: None,
+                    not_run: None,
+                }));
+            }
+            let (name, record) = run.records().pop()?;
+            (name == "h200/lab/sanitizer/errors").then(|| {
+                record.and_then(|record| Figure::compute(&record, &root)).map_or_else(|e| e.to_string(), |f| f.to_string())
+            })
+        };
+        assert_eq!(of(&[], 0), None);
+        assert_eq!(of(&Tool::ALL, 0).as_deref(), Some("h200/lab/sanitizer/errors 0.0000 errors"));
+        let missing = "`saxpy` scalar f32: clean in 3 of 4 tools; racecheck not run: it was not asked";
+        assert_eq!(of(&Tool::ALL[..3], 0).as_deref(), Some(missing));
+        assert_eq!(of(&Tool::ALL, 2).as_deref(), Some("`check.error` 2 is above the tolerance 0"));
     }
 
     #[test]

@@ -54,3 +54,38 @@ fn what_contradicts_the_rest_is_refused_with_its_place() {
         assert!(said.starts_with("`run.json`: ") && said.contains(part) && said.lines().count() == 1, "{path}: {said}");
     }
 }
+
+#[test]
+fn what_a_sanitizer_is_said_to_have_found_must_fit_together() {
+    let said = |change: &[(&str, Value)]| {
+        let mut run: Value = serde_json::from_str(RECORDED).expect("JSON");
+        let mut finding = json!({
+            "version": "scalar", "dtype": "f32", "tool": "racecheck", "program": "compute-sanitizer 2025.3.1.0",
+            "source_sha256": run["steps"][0]["versions"][0]["source_sha256"], "errors": 0,
+            "shapes": [run["steps"][0]["versions"][0]["points"][0]["shape"]],
+        });
+        for (field, value) in change {
+            finding[field] = value.clone();
+        }
+        let copies = if change.is_empty() { 2 } else { 1 };
+        run["steps"][0]["sanitizer"] = json!(vec![finding; copies]);
+        read_run("run.json", &run.to_string()).err().map(|error| error.to_string())
+    };
+    assert_eq!(said(&[("errors", json!(0))]), None);
+    assert_eq!(said(&[("errors", json!(2)), ("first", json!("Race reported"))]), None);
+    assert_eq!(said(&[("errors", Value::Null), ("not_run", json!("it gave no summary"))]), None);
+    for (change, part) in [
+        (vec![], "it is there twice"),
+        (vec![("version", json!("nothing"))], "no such version was measured"),
+        (vec![("source_sha256", json!("0"))], "`source_sha256` is not that of the version"),
+        (vec![("errors", Value::Null)], "exactly one of `errors` and `not_run`"),
+        (vec![("not_run", json!("it died"))], "exactly one of `errors` and `not_run`"),
+        (vec![("first", json!("Race reported"))], "`errors` counts none"),
+        (vec![("program", json!(""))], "`program` does not say what ran"),
+        (vec![("shapes", json!([]))], "no size was launched"),
+        (vec![("tool", json!("magic"))], "magic"),
+    ] {
+        let error = said(&change).expect(part);
+        assert!(error.starts_with("`run.json`") && error.contains(part), "{error}");
+    }
+}

@@ -17,5 +17,5 @@ pub use point::{MINIMUM_SAMPLES, below_floor, counts, datasheet_fraction, fracti
 pub use prediction::{Held, expected, prediction};
 pub use ranking::{best, fastest_first, point};
 pub use rightness::{Rightness, rightness};
-pub use sanitized::{Sanitized, sanitized};
+pub use sanitized::{Sanitized, Sanitizing, sanitized, sanitizing};
 pub use statistics::{median, median_interval};

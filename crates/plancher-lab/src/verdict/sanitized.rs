@@ -1,7 +1,7 @@
 //! What compute-sanitizer's tools say of a version, together.
 
 use crate::Dtype;
-use crate::record::{SanitizerRun, StepRun};
+use crate::record::{LabRun, SanitizerRun, StepRun};
 use crate::sanitizer::Tool;
 
 /// The verdict of all tools.
@@ -43,6 +43,38 @@ pub fn sanitized<'a>(of: &'a StepRun, version: &str, dtype: Dtype) -> Sanitized<
         }
     }
     if missing.is_empty() { Sanitized::Clean } else { Sanitized::Incomplete { clean, missing } }
+}
+
+/// What was found in all versions of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sanitizing {
+    /// Versions, each in each of its types.
+    pub versions: usize,
+    /// Those in which all tools found nothing.
+    pub clean: usize,
+    /// Those of which none was asked.
+    pub unasked: usize,
+    /// Errors of all tools in all versions.
+    pub errors: u64,
+}
+
+/// Counts what was found in a run.
+#[must_use]
+pub fn sanitizing(run: &LabRun) -> Sanitizing {
+    let mut sum = Sanitizing::default();
+    for of in &run.steps {
+        let errors = of.sanitizer.iter().filter_map(|run| run.errors).fold(0, u64::saturating_add);
+        sum.errors = sum.errors.saturating_add(errors);
+        for version in &of.versions {
+            sum.versions += 1;
+            match sanitized(of, &version.version, version.dtype) {
+                Sanitized::Clean => sum.clean += 1,
+                Sanitized::NotAsked => sum.unasked += 1,
+                Sanitized::Errors(_) | Sanitized::Incomplete { .. } => {}
+            }
+        }
+    }
+    sum
 }
 
 impl std::fmt::Display for Sanitized<'_> {

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use clap::Args;
 use plancher_lab::profile::Check;
 use plancher_lab::record::{LabRun, VersionRun};
-use plancher_lab::verdict::{Explained, counts, explained, fraction, median, prediction, rate, rightness, unit};
+use plancher_lab::verdict::{
+    Explained, Sanitized, counts, explained, fraction, median, prediction, rate, rightness, sanitized, unit,
+};
 use plancher_lab::{Step, Version, plural};
 use serde_json::{Value, json};
 
@@ -29,6 +31,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+/// What is to be said wherever racecheck's result is.
+pub(super) const RACECHECK: &str = "(Racecheck sees shared memory only.)";
 
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -86,6 +91,10 @@ pub(super) fn paragraphs(
             paragraphs.extend(
                 explained(step, of_step, of, &run.machine).map(|explained| ("explained", explanation(&explained))),
             );
+            let found = sanitized(of_step, &of.version, of.dtype);
+            if found != Sanitized::NotAsked {
+                paragraphs.push(("sanitized", format!("{}, {found}. {RACECHECK}", of.dtype)));
+            }
         }
     }
     if !found {
@@ -193,6 +202,7 @@ fn as_json(step: &'static Step, versions: &[&'static Version], run: Option<&LabR
                 "dtype": of.dtype, "right": rightness(of).is_right(), "stale": evidence::is_stale(step.id, of),
                 "shape": held.map(|held| held.point.shape), "fraction": held.map(|held| held.measured),
                 "prediction_held": held.map(|held| held.held()),
+                "sanitized": of_step.map(|step_run| sanitized(step_run, &of.version, of.dtype).to_string()),
                 "explanation": of_step.and_then(|step_run| explained(step, step_run, of, &run.machine)).map(|one| one.explanation),
             }))
         });

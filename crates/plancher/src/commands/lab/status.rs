@@ -1,15 +1,17 @@
 //! `lab status`: the plan's tracking table, with what was measured.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use plancher_lab::catalogue::{LATER, STEPS};
 use plancher_lab::record::{LabRun, Machine};
 use plancher_lab::step::{Ceiling, Criterion};
-use plancher_lab::verdict::{Outcome, Status, criterion, explanations, of_explanations};
+use plancher_lab::verdict::{Outcome, Sanitizing, Status, criterion, explanations, of_explanations, sanitizing};
 use plancher_lab::{Step, plural};
 use serde::Serialize;
 
 use super::evidence::{self, EvidenceOption};
-use super::{table, text};
+use super::{explain, table, text};
 use crate::output;
 use crate::table::wrapped;
 
@@ -33,12 +35,28 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let narrow = |cells: Vec<String>| NARROW.iter().map(|&column| cells[column].clone()).collect::<Vec<_>>();
     let cells: Vec<Vec<String>> = cells(&rows).into_iter().map(narrow).collect();
     output::shown(&wrapped(&NARROW.map(|column| HEADER[column]), &cells))?;
-    let heading = recorded.map_or_else(
+    let heading = recorded.as_ref().map_or_else(
         || "nothing is recorded: `lab run all --out FILE` measures, on a GPU".to_owned(),
         |recorded| format!("{}: {}", recorded.from, table::heading(&recorded.run)),
     );
     output::note(&heading);
+    if let Some(recorded) = &recorded {
+        output::note(&sanitized(&recorded.run));
+    }
     Ok(())
+}
+
+/// A line of what compute-sanitizer found in all versions of a run; what was not asked, or did not end, is not clean.
+pub(super) fn sanitized(run: &LabRun) -> String {
+    let Sanitizing { versions, clean, unasked, errors } = sanitizing(run);
+    if unasked == versions {
+        return "compute-sanitizer: not asked (`lab sanitize`)".to_owned();
+    }
+    let mut words = format!("compute-sanitizer: {clean} of {} clean", plural(versions, "version"));
+    if errors > 0 {
+        let _ = write!(words, ", {}", plural(errors, "error"));
+    }
+    format!("{words} {}", explain::RACECHECK)
 }
 
 pub(super) const HEADER: [&str; 7] = ["#", "step", "the plan asks", "plan", "we ask", "ours", "measured"];

@@ -21,6 +21,7 @@ pub(super) fn page(run: &LabRun) -> String {
     body.push_str(&paragraph(HOW, ""));
     let steps = status::rows(Some(run));
     let _ = write!(body, "<h2>Tracking table</h2>\n{}", table(&status::HEADER, &status::cells(&steps), Some(6)));
+    body.push_str(&paragraph(&status::sanitized(run), ""));
     for step in STEPS {
         match evidence::step(run, step.id) {
             Some(of) => body.push_str(&section(step, of, run)),
