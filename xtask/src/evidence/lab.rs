@@ -433,7 +433,9 @@ mod tests {
             }
             let (name, record) = run.records().pop()?;
             (name == "h200/lab/sanitizer/errors").then(|| {
-                record.and_then(|record| Figure::compute(&record, &root)).map_or_else(|e| e.to_string(), |f| f.to_string())
+                record
+                    .and_then(|record| Figure::compute(&record, &root))
+                    .map_or_else(|e| e.to_string(), |f| f.to_string())
             })
         };
         assert_eq!(of(&[], 0), None);
