@@ -36,8 +36,9 @@ static __device__ __forceinline__ void put(uint4* part, const uint4 (&row)[4], i
 
 extern "C" __global__ void __launch_bounds__(128) transpose(const ELEMENT* in, ELEMENT* out, int rows, int columns) {
     __shared__ __align__(16) ELEMENT part[SIDE * PITCH];
-    unsigned tiles = (columns + SIDE - 1) / SIDE, tile = blockIdx.y * gridDim.x + blockIdx.x;
-    int left = tile % tiles * SIDE, top = tile / tiles * SIDE, thread = threadIdx.x;
+    // Tiles follow each other down the columns: what blocks write at the same time lies side by side.
+    unsigned tile = blockIdx.y * gridDim.x + blockIdx.x;
+    int left = tile / gridDim.y * SIDE, top = tile % gridDim.y * SIDE, thread = threadIdx.x;
     in += (long long)top * columns + left;
     out += (long long)left * rows + top;
     bool aligned = (((u64)in | (u64)out) & 15) == 0 && rows % VECTOR == 0 && columns % VECTOR == 0;

@@ -19,7 +19,7 @@ pub(super) static STEP: Step = Step {
            comes in sectors of 32 bytes, and a warp's request should use the whole of each sector that it touches, \
            on both sides. Rows may begin at any element: try 8191 x 8193.",
     operation: Some(Operation::Transpose),
-    versions: &[NAIVE, SHARED, PADDED, SWIZZLED, SHIFTED],
+    versions: &[NAIVE, SHARED, PADDED, SWIZZLED, WIDE, SHIFTED, SHIFTED_PAIRS],
     points: &[
         timed(Dtype::F32, SQUARE),
         timed(Dtype::Bf16, SQUARE),
@@ -158,29 +158,52 @@ const SWIZZLED: Version = Version {
     change: "16 bytes a load, a store and a passage through shared memory. A thread loads four rows of a small block \
              and turns it round in registers (in bf16 by permuting bytes), so that shared memory takes vectors of \
              the output. Padding would break their alignment; instead piece p of row c is stored at p xor (c / \
-             vector), and the eight vectors that move at once always lie in different banks. Tiles are 64 x 64: \
-             segments of 256 bytes in f32, 128 in bf16.",
+             vector), and the eight vectors that move at once always lie in different banks. Tiles are 64 x 64 and \
+             follow each other down the columns, so that the blocks that run at one time write long pieces of few \
+             rows.",
     prediction: Prediction {
-        text: "f32: 8 vectors a thread, 16 KB a block, 13 blocks by shared memory: up to 200 KB in flight [10 by \
-               registers, as is declared: 160 KB]. bf16: 4 vectors, 8 KB, 16 blocks of 128 threads: 128 KB [12 by \
-               registers: 96 KB]. A quarter (an eighth) of the requests of the padded version. A vector of 32 lanes \
-               takes four passes, as 512 bytes must: no conflicts. Only the copy's own limits are left.",
-        limiter: Limiter::Memory,
-        fraction: (0.93, 1.01),
-        fraction_bf16: None,
+        text: "f32: 8 vectors a thread, 16 KB a block, 10 blocks by registers: up to 160 KB in flight. bf16: 4 vectors, \
+               8 KB, 12 blocks of 128 threads: 96 KB. A quarter (an eighth) of the requests of the padded version. A \
+               vector of 32 lanes takes four passes, as 512 bytes must: no conflicts. Only the copy's own limits are \
+               left. Tiles side by side, as this version had them at first, gave 0.95 and 0.89; down the columns an \
+               experiment gave 0.96 and 0.92.",
+        limiter: Limiter::L2,
+        fraction: (0.94, 1.0),
+        fraction_bf16: Some((0.88, 0.95)),
         bank_conflicts_per_request: Some(0.0),
         sectors_per_request: Some(16.0),
         top_stalls: ["long_scoreboard", "barrier"],
         occupancy_limiter: OccupancyLimiter::Registers,
     },
-    outcome: "f32 came out as predicted, bf16 did not, and in both Nsight Compute found the second-level cache \
-              busier than memory, which had been named. What is left is the order of the blocks: side by side, they \
-              write short pieces of as many rows of the output as the matrix has columns. Walking down the columns \
-              instead gains three per cent in f32 and five in bf16, and tiles of 128 x 128 five more in bf16 \
-              (experiments in the memory log, beside the version that is here); the kernel is still the one that was \
-              measured for the record. Nsight Compute counts some conflicts that are none: loads from memory that \
-              arrive in the same banks.",
+    outcome: "",
     in_flight: InFlight::PerThread(128),
+    spill_budget: 0,
+    instructions: &["LDG.E.128", "LDS.128", "STG.E.128"],
+    deterministic: true,
+};
+
+const WIDE: Version = Version {
+    id: "wide",
+    title: "Tiles of 128 x 128 in bf16",
+    file: "transpose/5_wide.cu",
+    source: include_str!("../../kernels/transpose/5_wide.cu"),
+    dtypes: &[Dtype::Bf16],
+    change: "The same in tiles of 128 x 128 for 256 threads, in bf16 only: rows of a tile are 256 bytes instead of 128, \
+             which is what the version before has in f32.",
+    prediction: Prediction {
+        text: "Nothing but the length of the pieces changes: 16 vectors a thread, 33 KB and 6 blocks a multiprocessor, \
+               192 KB in flight. An experiment gave 0.96 of the copy; with 66 KB of shared memory, and so 3 blocks, \
+               this same kernel had 0.94.",
+        limiter: Limiter::L2,
+        fraction: (0.94, 0.99),
+        fraction_bf16: None,
+        bank_conflicts_per_request: Some(0.0),
+        sectors_per_request: Some(16.0),
+        top_stalls: ["long_scoreboard", "barrier"],
+        occupancy_limiter: OccupancyLimiter::SharedMemory,
+    },
+    outcome: "",
+    in_flight: InFlight::PerThread(256),
     spill_budget: 0,
     instructions: &["LDG.E.128", "LDS.128", "STG.E.128"],
     deterministic: true,
@@ -188,38 +211,61 @@ const SWIZZLED: Version = Version {
 
 const SHIFTED: Version = Version {
     id: "shifted",
-    title: "Any shape: rows from their first whole sector",
-    file: "transpose/5_shifted.cu",
-    source: include_str!("../../kernels/transpose/5_shifted.cu"),
-    dtypes: BOTH,
-    change: "With 8193 columns no two rows begin alike, and vectors are out. Single words do, with 16 loads out a \
-             thread, if each store covers whole sectors: every row of the output is written from its first multiple \
-             of 32 bytes on, round the tile's end to its beginning. In bf16 elements move as pairs, read from the \
-             word boundary before the row's beginning; a row that begins inside a word lies half a word further on \
-             in shared memory.",
+    title: "Any shape: rows as they lie, by the copy engine both ways",
+    file: "transpose/6_shifted.cu",
+    source: include_str!("../../kernels/transpose/6_shifted.cu"),
+    dtypes: &[Dtype::F32],
+    change: "With 8193 columns no two rows begin alike, and vectors are out. The bulk copy engine of Hopper fetches \
+             each row of a tile of 128 x 128 from the multiple of 16 bytes before its first element on, and leaves it \
+             in shared memory shifted as it was; threads turn the tile through registers; and the engine writes the \
+             output, 512 bytes of a row at a time, from the row's first whole sector on, for which seven rows more \
+             than 128 are fetched: no sector is written in two parts.",
     prediction: Prediction {
-        text: "16 words a thread, 64 bytes: more than 100 KB in flight a multiprocessor. Four instructions move 128 \
-               bytes, and 2.1 TB/s each way are 8 bytes a clock for each multiprocessor: a quarter of a request a \
-               clock, of one that it can take. On odd shapes a row of 256 bytes touches 9 sectors where 8 would do, \
-               and the halves meet in the second-level cache: nothing more reaches memory.",
-        limiter: Limiter::Memory,
-        fraction: (0.90, 1.0),
+        text: "Of a row that is read, 5 lines are touched where 4 would do, and 17 sectors in place of 16; of one that \
+               is written, 5 lines in place of 4 and not one sector more; and 5 % of the rows are read twice, out of \
+               the second-level cache. Reads that begin inside a line have cost 3 to 4 % in an experiment with rows \
+               of this length, writes 2. An experiment gave 0.95 of the copy where everything is aligned, 0.91 at \
+               16383 x 16385, and 0.89 and 0.86 at the two smaller odd shapes, where tiles of 64 KB leave the last \
+               blocks alone for longer.",
+        limiter: Limiter::L2,
+        fraction: (0.92, 0.97),
         fraction_bf16: None,
-        bank_conflicts_per_request: Some(0.0),
-        sectors_per_request: Some(4.0),
+        bank_conflicts_per_request: None,
+        sectors_per_request: None,
         top_stalls: ["long_scoreboard", "barrier"],
         occupancy_limiter: OccupancyLimiter::Threads,
     },
-    outcome: "Missed, and so did most of the reasons. On odd shapes it is ahead of single elements in f32; in bf16 \
-              the two can hardly be told apart, and both are far from the copy. The bytes of memory are right; but a \
-              request that begins inside a line is two requests, and the halves of sectors that two blocks write \
-              meet in the second-level cache at a cost that was not reckoned with: Nsight Compute found that cache \
-              busiest, and warps of the f32 kernel waiting for the queue to memory (mio_throttle). Blocks are kept \
-              away by shared memory (bf16: by registers), not by threads. Longer rows through asynchronous copies of \
-              16 bytes, and stores of whole lines, reach 0.86 of the copy in f32 and 0.78 in bf16 (the memory log \
-              has the experiments).",
-    in_flight: InFlight::PerThread(64),
+    outcome: "",
+    in_flight: InFlight::PerBlock(69_120),
     spill_budget: 0,
-    instructions: &["LDS", "STS"],
+    instructions: &["UBLKCP", "LDS", "STS"],
+    deterministic: true,
+};
+
+const SHIFTED_PAIRS: Version = Version {
+    id: "shifted_pairs",
+    title: "Any shape, elements of two bytes",
+    file: "transpose/7_shifted_pairs.cu",
+    source: include_str!("../../kernels/transpose/7_shifted_pairs.cu"),
+    dtypes: &[Dtype::Bf16],
+    change: "The same for bf16, whose elements become pairs on the way through the registers; tiles are 128 columns by \
+             192 rows, so that rows are read by 256 bytes and written by 384.",
+    prediction: Prediction {
+        text: "Of a row that is read, 3 lines are touched where 2 would do, and 9 sectors in place of 8; of one that is \
+               written, 4 in place of 3, without a sector more; 8 % of the rows are read twice. That is more than in \
+               f32, for tiles of fewer bytes a row. An experiment gave 0.81 to 0.88 of the copy on odd shapes.",
+        limiter: Limiter::L2,
+        fraction: (0.88, 0.95),
+        fraction_bf16: None,
+        bank_conflicts_per_request: None,
+        sectors_per_request: None,
+        top_stalls: ["long_scoreboard", "barrier"],
+        occupancy_limiter: OccupancyLimiter::SharedMemory,
+    },
+    outcome: "",
+    // In the form of f32: 207 rows of 128 elements.
+    in_flight: InFlight::PerBlock(105_984),
+    spill_budget: 0,
+    instructions: &["UBLKCP", "LDS", "STS"],
     deterministic: true,
 };

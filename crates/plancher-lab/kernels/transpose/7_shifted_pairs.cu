@@ -1,0 +1,117 @@
+// The transpose of any shape for elements of two bytes, in the same way: the bulk copy engine fetches rows shifted as they lie, and writes rows
+// of the output from their first whole sector on. Between the two, elements must become pairs, which are what shared memory is written with:
+// a lane takes two rows' elements of a column. Half of the lanes take the second one first, so that at any time even and odd rows
+// are read, and all banks are used. Tiles are 192 rows high, for pieces of 384 bytes.
+//
+// lab: threads = 512
+// lab: tile = 128x192
+// lab: shared = 56752
+// lab: requires = sm_90
+
+#define WIDE 128               // columns of a tile
+#define HIGH 192               // elements of a row of the output that a tile writes
+#define HALO 15                // rows beyond, for a beginning inside a sector
+#define PIECE 8                // elements of 16 bytes
+#define PIECES (WIDE / PIECE + 1) // that a row may touch
+#define WARPS 16
+
+typedef unsigned long long u64;
+
+static __device__ __forceinline__ void expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void fetch(unsigned to, u64 from, unsigned bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
+// A copy that does not come ends the kernel.
+static __device__ __forceinline__ void wait(unsigned barrier) {
+    unsigned landed = 0;
+#pragma unroll 1
+    for (unsigned turn = 0; !landed; ++turn) {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(landed) : "r"(barrier) : "memory");
+        if (turn == 1u << 24) __trap();
+    }
+}
+
+// Where the first 16 bytes of a row lie, in elements.
+static __device__ __forceinline__ int start(int row) { return (row * PIECES + row / PIECE) * PIECE; }
+
+extern "C" __global__ void __launch_bounds__(512) transpose(const ELEMENT* in, ELEMENT* out, int rows, int columns) {
+    extern __shared__ __align__(128) ELEMENT part[];
+    __shared__ u64 landed;
+    unsigned barrier = (unsigned)__cvta_generic_to_shared(&landed), memory = (unsigned)__cvta_generic_to_shared(part);
+    // Tiles follow each other up the columns; those that the matrix's end cuts off, which take longer, come first.
+    unsigned tile = gridDim.x * gridDim.y - 1 - (blockIdx.y * gridDim.x + blockIdx.x);
+    int left = tile / gridDim.y * WIDE, top = tile % gridDim.y * HIGH, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    int wide = min(WIDE, columns - left), high = min(HIGH + HALO, rows - top);
+    u64 end = (u64)(in + (long long)rows * columns);
+    in += (long long)top * columns + left;
+    out += (long long)left * rows + top;
+    if (thread == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(HIGH + HALO) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (thread < HIGH + HALO) {
+        unsigned bytes = 0;
+        u64 at = (u64)(in + (long long)thread * columns), first = at & ~15ull, behind = at + wide * ELEMENT_BYTES;
+        if (thread < high) {
+            // The array may end inside 16 bytes: its last elements are fetched one at a time.
+            u64 whole = min((behind + 15) & ~15ull, end & ~15ull);
+            if (whole > first) bytes = (unsigned)(whole - first);
+            for (u64 from = max(whole, at); from < behind; from += ELEMENT_BYTES)
+                part[start(thread) + (int)(from - first) / ELEMENT_BYTES] = *(const ELEMENT*)from;
+        }
+        expect(barrier, bytes);
+        if (bytes) fetch(memory + start(thread) * ELEMENT_BYTES, first, bytes, barrier);
+    }
+    wait(barrier);
+    __syncthreads();
+
+    int shift = (int)((u64)in & 15) / ELEMENT_BYTES, drift = columns % PIECE; // of the first row, and from row to row
+    auto place = [&](int row) { return start(row) + (shift + row * drift) % PIECE; };
+    // Elements of a row of the output before its first whole sector: the tile before writes them.
+    auto skipped = [&](int column) { return (int)((0 - (u64)(out + (long long)column * rows)) & 31) / ELEMENT_BYTES; };
+    if (high < HIGH + HALO) {
+        for (int column = warp; column < wide; column += WARPS)
+            for (int row = (top > 0 ? skipped(column) : 0) + lane; row < high; row += 32)
+                out[(long long)column * rows + row] = part[place(row) + column];
+        return;
+    }
+    if (top == 0)
+        for (int column = warp; column < wide; column += WARPS)
+            if (lane < skipped(column)) out[(long long)column * rows + lane] = part[place(lane) + column];
+    const int COLUMNS = WIDE / WARPS, LINES = HIGH / 64;
+    const int STRIDE = (64 * PIECES + 64 / PIECE) * PIECE; // from a row to the 64th after it, which begins alike
+    unsigned kept[COLUMNS][LINES];
+#pragma unroll
+    for (int n = 0; n < COLUMNS; ++n) {
+        int column = warp + n * WARPS;
+        if (column >= wide) break;
+        int row = 2 * lane + skipped(column), second = lane / 16;
+        const ELEMENT *one = part + place(row + second) + column, *two = part + place(row + 1 - second) + column;
+#pragma unroll
+        for (int k = 0; k < LINES; ++k) kept[n][k] = __byte_perm(one[k * STRIDE], two[k * STRIDE], second ? 0x1054 : 0x5410);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < COLUMNS; ++n) {
+        int column = warp + n * WARPS;
+        if (column >= wide) break;
+#pragma unroll
+        for (int k = 0; k < LINES; ++k) ((unsigned*)part)[column * (HIGH / 2) + k * 32 + lane] = kept[n][k];
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // what threads wrote is read by the engine
+    __syncthreads();
+    if (thread < wide) {
+        ELEMENT* to = out + (long long)thread * rows + skipped(thread);
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                     ::"l"(to), "r"(memory + thread * HIGH * ELEMENT_BYTES), "r"(HIGH * ELEMENT_BYTES) : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    }
+}
