@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use plancher_lab::record::{LabRun, PointRun, StepRun, VersionRun};
 use plancher_lab::step::{Ceiling, Test};
 use plancher_lab::verdict::{
-    Rightness, Sanitized, Status, best, counts, criterion, point, rates, rightness, sanitized, unit,
+    Rightness, Sanitized, Status, best, counts, criterion, explanations, of_explanations, point, rates, rightness,
+    sanitized, unit,
 };
 use plancher_lab::{Dtype, Shape, Step, catalogue, read_run};
 
@@ -290,18 +291,34 @@ impl Run {
         let has = |step: &&Step| self.run.steps.iter().any(|of| of.step == step.id);
         let is_whole = catalogue::STEPS.iter().filter(|step| step.operation.is_some()).all(has);
         let seconds = is_whole.then(|| format!("{}/lab/run_all_seconds {:.1} s", self.machine, self.run.seconds));
+        let line = |step: &str, plan: Status, bar: Status| {
+            format!("{}/lab/{step} plan {}, bar {}", self.machine, word(plan), word(bar))
+        };
         let of = |run: &StepRun| {
             let step = catalogue::step(&run.step).ok()?;
-            let word = |of| match criterion(of, Some(run), &self.run.machine).status {
-                Status::Passed => "passed",
-                Status::Missed => "missed",
-                Status::NotMeasured => "not measured",
-                Status::NotCompared => "not compared",
-            };
-            let (plan, bar) = (word(&step.plan), word(&step.bar));
-            Some(format!("{}/lab/{} plan {plan}, bar {bar}", self.machine, run.step))
+            let status = |of| criterion(of, Some(run), &self.run.machine).status;
+            Some(line(&run.step, status(&step.plan), status(&step.bar)))
         };
-        self.run.steps.iter().filter_map(of).chain(seconds).collect()
+        let explained = explanations(&self.run);
+        let (plan, bar) = of_explanations(&explained);
+        let told: Vec<_> = explained.iter().filter(|one| one.explanation.is_told()).collect();
+        let hold = told.iter().filter(|one| one.explanation.holds()).count();
+        let corrected = told.iter().filter(|one| one.explanation.is_corrected()).count();
+        let profiling = format!(
+            "{}: {hold} of {} explanations hold, {corrected} of them corrected since they were predicted",
+            line("profiling", plan, bar),
+            told.len()
+        );
+        self.run.steps.iter().filter_map(of).chain([profiling]).chain(seconds).collect()
+    }
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Passed => "passed",
+        Status::Missed => "missed",
+        Status::NotMeasured => "not measured",
+        Status::NotCompared => "not compared",
     }
 }
 
@@ -397,7 +414,9 @@ mod tests {
         assert_eq!(figure.to_string(), "h200/lab/saxpy/fraction_of_triad 0.970 x");
         assert_eq!(figure.reached(), Some(true));
         assert!(figure.title.ends_with("(`vectors`)"), "{}", figure.title);
-        assert_eq!(run.verdicts(), ["h200/lab/saxpy plan passed, bar passed"]);
+        let profiling = "h200/lab/profiling plan passed, bar not measured: 1 of 1 explanations hold, 0 of them corrected \
+                         since they were predicted";
+        assert_eq!(run.verdicts(), ["h200/lab/saxpy plan passed, bar passed", profiling]);
     }
 
     #[test]

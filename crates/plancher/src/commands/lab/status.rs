@@ -188,6 +188,10 @@ fn explained(step: &'static Step, run: Option<&LabRun>) -> Row {
     let unmeasured: usize = explained.iter().map(|one| one.explanation.unmeasured()).sum();
     let unmeasured =
         if unmeasured == 0 { String::new() } else { format!("; not measured: {}", plural(unmeasured, "claim")) };
+    let corrected = told.iter().filter(|one| one.explanation.is_corrected()).count();
+    let corrected =
+        if corrected == 0 { String::new() } else { format!("; {corrected} say otherwise than was first predicted") };
     let verb = if hold == 1 { "holds" } else { "hold" };
-    row(step, statuses, format!("{hold} of {} {verb} ({how}){unmeasured}", plural(told.len(), "explanation")), stale)
+    let explanations = plural(told.len(), "explanation");
+    row(step, statuses, format!("{hold} of {explanations} {verb} ({how}){corrected}{unmeasured}"), stale)
 }
