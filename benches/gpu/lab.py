@@ -13,7 +13,7 @@ SOURCES = ["src/harness/*.rs", "kernels/harness.cu", "tests/gpu/common.rs"]
 
 #: Kinds of tests, and what they show.
 KINDS = {
-    "cheats": "ways to cheat, or to break a promise, and an honest kernel that is believed: verdicts that are wrong",
+    "cheats": "ways to cheat or to break a promise, each rejected, and an honest kernel that is believed: verdicts that are wrong",
     "learners": "files of learners, 10 wrong in different ways and 3 right: verdicts that are wrong",
 }
 
@@ -47,7 +47,7 @@ def one_kind(evidence, kind):
     if failed:
         evidence.notes.append(f"{', '.join(failed)}: {done.stdout[-1500:]}")
     evidence.check(f"lab-{kind}", f"{len(verdicts)} tests on the device", len(failed), 0)
-    evidence.record(f"h200/lab/{kind}/errors", f"The lab: {len(verdicts)} {KINDS[kind]}", "errors",
+    evidence.record(f"h200/lab/{kind}/errors", f"The lab, {len(verdicts)} tests on the device: {KINDS[kind]}", "errors",
                     [float(verdict != "ok") for verdict in verdicts.values()], f"lab-{kind}", [],
                     ["cargo", "test", "-p", "plancher-lab", "--test", "gpu", f"{kind}::"], kernels=sources(kind),
-                    bar={"at_most": 0.0})
+                    tests=sorted(verdicts), bar={"at_most": 0.0})
