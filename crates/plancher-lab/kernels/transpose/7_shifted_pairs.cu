@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(512) transpose(const ELEMENT* in, E
     unsigned tile = gridDim.x * gridDim.y - 1 - (blockIdx.y * gridDim.x + blockIdx.x);
     int left = tile / gridDim.y * WIDE, top = tile % gridDim.y * HIGH, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     int wide = min(WIDE, columns - left), high = min(HIGH + HALO, rows - top);
-    u64 end = (u64)(in + (long long)rows * columns);
+    u64 begin = (u64)in, end = (u64)(in + (long long)rows * columns);
     in += (long long)top * columns + left;
     out += (long long)left * rows + top;
     if (thread == 0) {
@@ -59,15 +59,17 @@ extern "C" __global__ void __launch_bounds__(512) transpose(const ELEMENT* in, E
     if (thread < HIGH + HALO) {
         unsigned bytes = 0;
         u64 at = (u64)(in + (long long)thread * columns), first = at & ~15ull, behind = at + wide * ELEMENT_BYTES;
+        // The array may begin or end inside 16 bytes: what it has of these is fetched one at a time.
+        u64 from = first < begin ? first + 16 : first, whole = max(from, min((behind + 15) & ~15ull, end & ~15ull));
+        unsigned to = memory + start(thread) * ELEMENT_BYTES + (unsigned)(from - first);
         if (thread < high) {
-            // The array may end inside 16 bytes: its last elements are fetched one at a time.
-            u64 whole = min((behind + 15) & ~15ull, end & ~15ull);
-            if (whole > first) bytes = (unsigned)(whole - first);
-            for (u64 from = max(whole, at); from < behind; from += ELEMENT_BYTES)
-                part[start(thread) + (int)(from - first) / ELEMENT_BYTES] = *(const ELEMENT*)from;
+            bytes = (unsigned)(whole - from);
+            auto one = [&](u64 address) { part[start(thread) + (int)(address - first) / ELEMENT_BYTES] = *(const ELEMENT*)address; };
+            for (u64 address = at; address < min(from, behind); address += ELEMENT_BYTES) one(address);
+            for (u64 address = max(whole, at); address < behind; address += ELEMENT_BYTES) one(address);
         }
         expect(barrier, bytes);
-        if (bytes) fetch(memory + start(thread) * ELEMENT_BYTES, first, bytes, barrier);
+        if (bytes) fetch(to, from, bytes, barrier);
     }
     wait(barrier);
     __syncthreads();
