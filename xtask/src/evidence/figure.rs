@@ -9,6 +9,9 @@ use plancher_lab::verdict::{median, median_interval};
 use super::record::{Bar, Record, SCHEMA};
 use crate::code_hash;
 
+/// The unit of what is counted, from 0.
+const ERRORS: &str = "errors";
+
 /// Samples below this count prove nothing.
 const MINIMUM_SAMPLES: usize = 5;
 
@@ -21,7 +24,7 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) unit: String,
-    /// The median.
+    /// The median; of errors their number.
     pub(crate) value: f64,
     /// Of the median, at least 95 % where the number of samples allows.
     pub(crate) interval: (f64, f64),
@@ -54,12 +57,19 @@ impl Figure {
             None => samples.collect(),
         };
         check_floor(record)?;
+        // Errors are counted: one in many samples is not none.
+        let (value, interval) = if record.unit == ERRORS {
+            let all = values.iter().sum();
+            (all, (all, all))
+        } else {
+            (median(&values), median_interval(&values))
+        };
         Ok(Self {
             name: record.name.clone(),
             title: record.title.clone(),
             unit: record.unit.clone(),
-            value: median(&values),
-            interval: median_interval(&values),
+            value,
+            interval,
             samples: values.len(),
             baseline: record.baseline.clone(),
             bar: record.bar,
@@ -128,7 +138,7 @@ fn check_form(record: &Record) -> Result<()> {
 
 /// Everything measured is positive; only a count of errors may be 0.
 fn check_numbers(field: &str, values: &[f64], unit: &str) -> Result<()> {
-    let least = if unit == "errors" { 0.0 } else { f64::MIN_POSITIVE };
+    let least = if unit == ERRORS { 0.0 } else { f64::MIN_POSITIVE };
     ensure!(
         values.iter().all(|v| v.is_finite() && *v >= least),
         "`{field}` holds a value that is not a positive number"
@@ -302,6 +312,13 @@ mod tests {
         };
         assert_eq!(count("errors").unwrap().reached(), Some(true));
         assert!(count("ms").unwrap_err().to_string().contains("not a positive number"));
+        // One error in five samples is an error, though the median has none.
+        let one = record(|r| {
+            (r["unit"], r["sample_unit"], r["bytes"]) = (json!("errors"), json!(null), json!(null));
+            (r["samples"], r["baseline_samples"]) = (json!([0.0, 0.0, 1.0, 0.0, 0.0]), json!(null));
+            r["bar"] = json!({"at_most": 0.0});
+        });
+        assert_eq!(one.unwrap().reached(), Some(false));
     }
 
     #[test]
