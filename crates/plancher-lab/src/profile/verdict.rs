@@ -101,27 +101,34 @@ impl Explanation {
     }
 }
 
-/// Holds what is said of a version, its prediction with the changes since, against `profile`; `operation` at `shape` is what
+/// Holds what is said of a version whose type, or first one, is `first`, its prediction with the changes since, against `profile`; `operation` at `shape` is what
 /// was profiled, for the count of bytes.
 #[must_use]
 pub fn explanation(
     prediction: &Prediction,
     changes: &[Change],
+    first: Option<Dtype>,
     profile: &ProfileRun,
     work: Option<(Operation, Shape)>,
 ) -> Explanation {
     let predicted = prediction.claims();
     let said = changes.iter().fold(predicted, |claims, &change| claims.with(change));
-    let before = checks_of(&predicted, profile, work);
+    let before = checks_of(&predicted, first, profile, work);
     let with_prediction = |check: Check| {
         let predicted = before.iter().find(|before| before.what == check.what);
         let predicted = predicted.map_or_else(|| "nothing".to_owned(), |before| before.declared.clone());
         Check { predicted: Some(predicted).filter(|predicted| *predicted != check.declared), ..check }
     };
-    Explanation { checks: checks_of(&said, profile, work).into_iter().map(with_prediction).collect() }
+    Explanation { checks: checks_of(&said, first, profile, work).into_iter().map(with_prediction).collect() }
 }
 
-fn checks_of(said: &Claims, profile: &ProfileRun, work: Option<(Operation, Shape)>) -> Vec<Check> {
+fn checks_of(
+    said: &Claims,
+    first: Option<Dtype>,
+    profile: &ProfileRun,
+    work: Option<(Operation, Shape)>,
+) -> Vec<Check> {
+    let is_first = first == Some(profile.dtype);
     let mut checks = vec![limiter(said.limiter, profile)];
     checks.extend(work.map(|(operation, shape)| bytes(said.bytes, operation, shape, profile)));
     checks.push(stalls(said.top_stalls, profile));
@@ -141,22 +148,22 @@ fn checks_of(said: &Claims, profile: &ProfileRun, work: Option<(Operation, Shape
     let none = profile.shared_passes.map_or(COUNTED_BESIDE, |passes| COUNTED_AS_NONE * passes);
     let conflicts = |declared: f64| if declared == 0.0 { none } else { beside(declared) };
     checks.extend(said.bank_conflicts_per_request.map(|declared| {
-        per_request("bank conflicts a request", declared, conflicts(declared), profile.bank_conflicts, profile.dtype)
+        per_request("bank conflicts a request", declared, conflicts(declared), profile.bank_conflicts, is_first)
     }));
     checks.extend(said.sectors_per_request.map(|declared| {
-        per_request("sectors a request", declared, beside(declared), profile.sectors_per_request, profile.dtype)
+        per_request("sectors a request", declared, beside(declared), profile.sectors_per_request, is_first)
     }));
     checks
 }
 
-/// What is said of a request is said of f32: half as wide a number makes another count.
-fn per_request(what: &'static str, declared: f64, allowed: f64, found: Option<f64>, dtype: Dtype) -> Check {
+/// What is said of a request is said of a version's first type: half as wide a number makes another count.
+fn per_request(what: &'static str, declared: f64, allowed: f64, found: Option<f64>, is_first: bool) -> Check {
     Check {
         what,
         declared: format!("{declared:.1}"),
         predicted: None,
         found: found.map_or_else(unmeasured, |found| format!("{found:.2}")),
-        holds: found.filter(|_| dtype == Dtype::F32).map(|found| (found - declared).abs() <= allowed),
+        holds: found.filter(|_| is_first).map(|found| (found - declared).abs() <= allowed),
     }
 }
 
@@ -280,7 +287,7 @@ mod tests {
         let mut profile = profile();
         change(&mut profile);
         let work = Some((Operation::Saxpy, Shape::Vector(1000)));
-        let explanation = explanation(&PREDICTION, &[], &profile, work);
+        let explanation = explanation(&PREDICTION, &[], Some(Dtype::F32), &profile, work);
         explanation.checks.iter().filter(|check| check.holds == Some(false)).map(|check| check.what).collect()
     }
 
@@ -305,6 +312,12 @@ mod tests {
         };
         assert!(wrong(tie).is_empty());
         assert_eq!(wrong(|profile| profile.bank_conflicts = Some(1.0)), ["bank conflicts a request"]);
+        // In its other type the version has other counts.
+        assert!(
+            wrong(|profile| (profile.dtype, profile.bank_conflicts, profile.dram_bytes_read) =
+                (Dtype::Bf16, Some(1.0), Some(1900.0)))
+            .is_empty()
+        );
         assert_eq!(wrong(|profile| profile.sectors_per_request = Some(32.0)), ["sectors a request"]);
         // What is counted beside passes is no conflict, in a kernel that takes four passes a request either.
         let beside =
@@ -317,7 +330,7 @@ mod tests {
         let checked = |changes: &[Change]| {
             let sol = units(&[(unit::MEMORY, 70.0), (unit::L2, 80.0), (unit::L1, 30.0)]);
             let profile = ProfileRun { sol, ..profile() };
-            explanation(&PREDICTION, changes, &profile, Some((Operation::Saxpy, Shape::Vector(1000))))
+            explanation(&PREDICTION, changes, Some(Dtype::F32), &profile, Some((Operation::Saxpy, Shape::Vector(1000))))
         };
         let before = checked(&[]);
         assert!(!before.holds() && !before.is_corrected());

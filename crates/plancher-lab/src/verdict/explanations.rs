@@ -47,7 +47,7 @@ pub fn explained(step: &'static Step, run: &StepRun, version: &VersionRun, machi
     };
     let work = step.operation.zip(profile.shape);
     let changes = catalogue::corrections(step, known, version.dtype);
-    let explanation = explanation(&known.prediction, changes, &profile, work);
+    let explanation = explanation(&known.prediction, changes, known.dtypes.first().copied(), &profile, work);
     Some(Explained { step: step.id, version: known.id, dtype: version.dtype, profile, explanation })
 }
 

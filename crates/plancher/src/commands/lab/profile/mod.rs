@@ -210,7 +210,8 @@ fn recount(run: &LabRun, subject: &Subject) -> Option<ProfileRun> {
 fn explain(subject: &Subject, profile: ProfileRun) -> Explained {
     let work = subject.step.operation.zip(profile.shape);
     let changes = catalogue::corrections(subject.step, subject.version, subject.dtype);
-    let explanation = explanation(&subject.version.prediction, changes, &profile, work);
+    let first = subject.version.dtypes.first().copied();
+    let explanation = explanation(&subject.version.prediction, changes, first, &profile, work);
     Explained { step: subject.step.id, version: subject.version.id, dtype: subject.dtype, profile, explanation }
 }
 
