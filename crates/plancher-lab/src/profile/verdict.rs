@@ -101,8 +101,8 @@ impl Explanation {
     }
 }
 
-/// Holds what is said of a version whose type, or first one, is `first`, its prediction with the changes since, against `profile`; `operation` at `shape` is what
-/// was profiled, for the count of bytes.
+/// Holds what is said of a version, its prediction with the changes since, against `profile`. `first` is the version's first
+/// type, of which counts a request are said; `operation` at `shape` is what was profiled, for the count of bytes.
 #[must_use]
 pub fn explanation(
     prediction: &Prediction,
