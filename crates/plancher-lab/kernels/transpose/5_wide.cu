@@ -13,14 +13,17 @@ typedef unsigned long long u64;
 // Where vector `piece` of the row `row` of the turned tile lies, in 16-byte units.
 static __device__ __forceinline__ int place(int row, int piece) { return row * (SIDE / VECTOR) + (piece ^ (row / VECTOR % 8)); }
 
+// Whether the halves of a row's vectors change places: of the 16 rows that half a warp writes 8 bytes each of, two by two would meet in a bank.
+static __device__ __forceinline__ int swapped(int row) { return row / 64 % 2; }
+
 // The block's four rows as they were loaded are put into shared memory by columns. `group` is the number of these four rows in the tile.
 static __device__ __forceinline__ void put(uint4* part, const uint4 (&row)[4], int column, int group) {
     const unsigned* words = &row[0].x;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
         unsigned a = words[k], b = words[4 + k], c = words[8 + k], d = words[12 + k];
-        uint2* even = (uint2*)(part + place(column + 2 * k, group / 2)) + group % 2;
-        uint2* odd = (uint2*)(part + place(column + 2 * k + 1, group / 2)) + group % 2;
+        uint2* even = (uint2*)(part + place(column + 2 * k, group / 2)) + (group ^ swapped(column)) % 2;
+        uint2* odd = (uint2*)(part + place(column + 2 * k + 1, group / 2)) + (group ^ swapped(column)) % 2;
         *even = make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410));
         *odd = make_uint2(__byte_perm(a, b, 0x7632), __byte_perm(c, d, 0x7632));
     }
@@ -53,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(256) transpose(const ELEMENT* in, E
 #pragma unroll
         for (int b = 0; b < SIDE * ACROSS / 256; ++b) {
             int piece = thread + b * 256, column = piece / ACROSS, at = piece % ACROSS;
-            *(uint4*)(out + (long long)column * rows + at * VECTOR) = ((const uint4*)part)[place(column, at)];
+            uint4 v = ((const uint4*)part)[place(column, at)];
+            *(uint4*)(out + (long long)column * rows + at * VECTOR) = swapped(column) ? make_uint4(v.z, v.w, v.x, v.y) : v;
         }
     } else {
         int column = thread % SIDE, row = thread % SIDE;

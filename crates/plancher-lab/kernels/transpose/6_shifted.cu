@@ -47,10 +47,12 @@ extern "C" __global__ void __launch_bounds__(1024) transpose(const ELEMENT* in, 
     extern __shared__ __align__(128) ELEMENT part[];
     __shared__ u64 landed;
     unsigned barrier = (unsigned)__cvta_generic_to_shared(&landed), memory = (unsigned)__cvta_generic_to_shared(part);
-    // Tiles follow each other up the columns; those that the matrix's end cuts off, which take longer, come first.
+    // Tiles follow each other up the columns, from the last one on.
     unsigned tile = gridDim.x * gridDim.y - 1 - (blockIdx.y * gridDim.x + blockIdx.x);
-    int left = tile / gridDim.y * WIDE, top = tile % gridDim.y * HIGH, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    int wide = min(WIDE, columns - left), high = min(HIGH + HALO, rows - top);
+    unsigned across = tile / gridDim.y;
+    int top = tile % gridDim.y * HIGH, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    // The columns are shared out evenly: a tile of a few would cost as much as one of many.
+    int left = (int)((u64)across * columns / gridDim.x), wide = (int)((u64)(across + 1) * columns / gridDim.x) - left, high = min(HIGH + HALO, rows - top);
     u64 begin = (u64)in, end = (u64)(in + (long long)rows * columns);
     in += (long long)top * columns + left;
     out += (long long)left * rows + top;
@@ -81,15 +83,9 @@ extern "C" __global__ void __launch_bounds__(1024) transpose(const ELEMENT* in, 
     auto place = [&](int row) { return start(row) + (shift + row * drift) % PIECE; };
     // Elements of a row of the output before its first whole sector: the tile before writes them.
     auto skipped = [&](int column) { return (int)((0 - (u64)(out + (long long)column * rows)) & 31) / ELEMENT_BYTES; };
-    if (high < HIGH + HALO) {
-        for (int column = warp; column < wide; column += WARPS)
-            for (int row = (top > 0 ? skipped(column) : 0) + lane; row < high; row += 32)
-                out[(long long)column * rows + row] = part[place(row) + column];
-        return;
-    }
     if (top == 0)
         for (int column = warp; column < wide; column += WARPS)
-            if (lane < skipped(column)) out[(long long)column * rows + lane] = part[place(lane) + column];
+            if (lane < min(skipped(column), high)) out[(long long)column * rows + lane] = part[place(lane) + column];
     const int COLUMNS = WIDE / WARPS, LINES = HIGH / 32;
     const int STRIDE = (32 * PIECES + 32 / PIECE) * PIECE; // from a row to the 32nd after it, which begins alike
     ELEMENT kept[COLUMNS][LINES];
@@ -112,10 +108,15 @@ extern "C" __global__ void __launch_bounds__(1024) transpose(const ELEMENT* in, 
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // what threads wrote is read by the engine
     __syncthreads();
     if (thread < wide) {
+        // Where the matrix ends, a row does, and perhaps inside 16 bytes.
+        int count = min(HIGH, high - skipped(thread)), whole = max(count, 0) / PIECE * PIECE;
         ELEMENT* to = out + (long long)thread * rows + skipped(thread);
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                     ::"l"(to), "r"(memory + thread * HIGH * ELEMENT_BYTES), "r"(HIGH * ELEMENT_BYTES) : "memory");
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        if (whole > 0) {
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                         ::"l"(to), "r"(memory + thread * HIGH * ELEMENT_BYTES), "r"(whole * ELEMENT_BYTES) : "memory");
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        }
+        for (int row = whole; row < count; ++row) to[row] = part[thread * HIGH + row];
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     }
 }

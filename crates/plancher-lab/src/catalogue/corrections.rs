@@ -25,7 +25,6 @@ static CORRECTIONS: &[Correction] = &[
     Correction { step: &transpose::STEP, version: "naive", dtypes: F32, changes: &[Change::Bytes(1.2)] },
     Correction { step: &transpose::STEP, version: "naive", dtypes: BF16, changes: &[Change::Bytes(1.15)] },
     // By the same first profile (1.8); it was overlooked, since conflicts were judged in f32 only.
-    Correction { step: &transpose::STEP, version: "wide", dtypes: BF16, changes: &[Change::BankConflicts(1.8)] },
     Correction { step: &transpose::STEP, version: "padded", dtypes: BOTH, changes: &[Change::Limiter(Limiter::L2)] },
     Correction {
         step: &reduction::STEP,
