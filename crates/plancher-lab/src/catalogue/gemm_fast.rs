@@ -221,8 +221,8 @@ pub(super) static STEP: Step = Step {
                 top_stalls: ["not_selected", "dispatch_stall"],
                 occupancy_limiter: OccupancyLimiter::Registers,
             },
-            outcome: "What follows comes from the device script of docs/lab-gemm-log.md, in turns with cuBLAS, not from the \
-                      lab's own record (whether that has this version yet is said under `measured`). The first guess was wrong: \
+            outcome: "What follows was found by the device script of docs/lab-gemm-log.md, in turns with cuBLAS; the lab's \
+                      own record, under `measured`, came later. The first guess was wrong: \
                       wide reads in which pairs of lanes want the same take two clocks, not four. The second was right: with the \
                       tile of the versions before and as many reads, but 9 of 10 FMA with one register from each bank, a fifth \
                       to a quarter is gained, more than by the larger square. This smaller form, the best of those experiments, \
@@ -285,7 +285,7 @@ pub(super) static STEP: Step = Step {
                 occupancy_limiter: OccupancyLimiter::SharedMemory,
             },
             outcome: "Held as declared, with the tensor cores busiest; it ends just above the 95 % of the text. At that speed \
-                      the tile draws 8.9 TB/s through the second-level cache, so the 8.5 from which the text takes its limit was \
+                      the tile draws 8.7 TB/s through the second-level cache, so the 8.5 from which the text takes its limit was \
                       none. What warps wait for was named wrongly: a profile calls most of it `barrier`, not `gmma`. No barrier of \
                       the block stands in the loop, so probably the meeting of a warpgroup's four warps at each `wgmma` counts \
                       as one.",
