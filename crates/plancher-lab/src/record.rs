@@ -94,6 +94,14 @@ pub struct StepRun {
     pub failure: Option<Failure>,
 }
 
+impl StepRun {
+    /// What was measured of a step, which no other tool has watched.
+    #[must_use]
+    pub fn measured(step: &str, versions: Vec<VersionRun>, ceilings: Vec<CeilingRun>) -> Self {
+        Self { step: step.to_owned(), versions, ceilings, profile: Vec::new(), sanitizer: Vec::new(), failure: None }
+    }
+}
+
 /// Samples of a ceiling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CeilingRun {

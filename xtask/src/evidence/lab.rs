@@ -377,14 +377,7 @@ mod tests {
             datasheet_tflops: Peaks { fp32: Some(67.0), bf16: Some(989.0) },
             ..Machine::default()
         };
-        let step = StepRun {
-            step: "saxpy".to_owned(),
-            versions,
-            ceilings: Vec::new(),
-            profile: Vec::new(),
-            sanitizer: Vec::new(),
-            failure: None,
-        };
+        let step = StepRun::measured("saxpy", versions, Vec::new());
         let run = LabRun {
             schema: SCHEMA,
             argv: vec!["lab".to_owned()],

@@ -108,14 +108,7 @@ pub fn check(
     let answer = measure(&options.child, &request, options.silence, progress)?;
     let kernels = request.kernels.iter().zip(answer.kernels);
     let versions = kernels.map(|(kernel, measured)| record(kernel, &text, measured)).collect();
-    let run = StepRun {
-        step: step.id.to_owned(),
-        versions,
-        ceilings: answer.ceilings,
-        profile: Vec::new(),
-        sanitizer: Vec::new(),
-        failure: None,
-    };
+    let run = StepRun::measured(step.id, versions, answer.ceilings);
     let run = LabRun {
         schema: SCHEMA,
         argv: vec!["lab".to_owned(), "check".to_owned(), step.id.to_owned(), file],

@@ -50,14 +50,7 @@ pub fn run_steps(options: &RunOptions, progress: &mut dyn FnMut(&str)) -> Result
         };
         let kernels = request.kernels.iter().zip(answer.kernels);
         let versions = kernels.map(|(kernel, measured)| record(kernel, source(step, kernel), measured)).collect();
-        steps.push(StepRun {
-            step: step.id.to_owned(),
-            versions,
-            ceilings: answer.ceilings,
-            profile: Vec::new(),
-            sanitizer: Vec::new(),
-            failure: None,
-        });
+        steps.push(StepRun::measured(step.id, versions, answer.ceilings));
     }
     Ok(LabRun {
         schema: SCHEMA,

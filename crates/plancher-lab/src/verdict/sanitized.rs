@@ -1,8 +1,8 @@
 //! What compute-sanitizer's tools say of a version, together.
 
-use crate::Dtype;
 use crate::record::{LabRun, SanitizerRun, StepRun};
 use crate::sanitizer::Tool;
+use crate::{Dtype, plural};
 
 /// The verdict of all tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,9 +84,8 @@ impl std::fmt::Display for Sanitized<'_> {
             Self::NotAsked => f.write_str("not asked"),
             Self::Clean => write!(f, "clean ({} tools)", Tool::ALL.len()),
             Self::Errors(run) => {
-                let count = run.errors.unwrap_or_default();
-                let (errors, first) = (if count == 1 { "error" } else { "errors" }, run.first.as_deref());
-                write!(f, "{count} {errors} by {}: {}", run.tool, first.unwrap_or("no report"))
+                let errors = plural(run.errors.unwrap_or_default(), "error");
+                write!(f, "{errors} by {}: {}", run.tool, run.first.as_deref().unwrap_or("no report"))
             }
             Self::Incomplete { clean, missing } => {
                 let missing: Vec<String> = missing.iter().map(|(tool, why)| format!("{tool} not run: {why}")).collect();

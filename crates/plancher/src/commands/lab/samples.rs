@@ -47,14 +47,7 @@ pub(super) fn version(id: &str, fraction: f64) -> VersionRun {
 
 /// A run on something like an H200.
 pub(super) fn run(versions: Vec<VersionRun>) -> LabRun {
-    let step = StepRun {
-        step: "saxpy".to_owned(),
-        versions,
-        ceilings: Vec::new(),
-        profile: Vec::new(),
-        sanitizer: Vec::new(),
-        failure: None,
-    };
+    let step = StepRun::measured("saxpy", versions, Vec::new());
     LabRun {
         schema: SCHEMA,
         argv: Vec::new(),

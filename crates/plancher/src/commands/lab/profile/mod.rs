@@ -8,7 +8,7 @@ use clap::Args;
 use plancher_lab::profile::{counted, explanation};
 use plancher_lab::record::{LabRun, ProfileRun, StepRun};
 use plancher_lab::verdict::{Explained, explanations};
-use plancher_lab::{Dtype, catalogue};
+use plancher_lab::{Dtype, catalogue, plural};
 
 use super::evidence::{self, EvidenceOption, Recorded};
 use super::{Subject, child, text};
@@ -80,8 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let (Some(path), Some(recorded)) = (&arguments.into, into) {
         let (run, count) = put(recorded.run, &profiles);
         write_whole(path, &(serde_json::to_string(&run)? + "\n")).map_err(anyhow::Error::msg)?;
-        let profiles = if count == 1 { "profile" } else { "profiles" };
-        output::note(&format!("put {count} {profiles} into `{}`", path.display()));
+        output::note(&format!("put {} into `{}`", plural(count, "profile"), path.display()));
     }
     let explained: Vec<Explained> = profiles.into_iter().map(|(subject, profile)| explain(&subject, profile)).collect();
     if arguments.json {
@@ -172,10 +171,12 @@ fn from_record(
     };
     let all = explanations(&recorded.run);
     let of_subject = |subject: &Subject| {
-        let Subject { step, version, dtype } = *subject;
-        let found = all.iter().find(|one| (one.step, one.version, one.dtype) == (step.id, version.id, dtype))?;
+        let is_it = |one: &&Explained| {
+            (one.step, one.version, one.dtype) == (subject.step.id, subject.version.id, subject.dtype)
+        };
+        let found = all.iter().find(is_it)?;
         let profile = if arguments.counted { recount(&recorded.run, subject)? } else { found.profile.clone() };
-        Some((Subject { step, version, dtype }, profile))
+        Some((*subject, profile))
     };
     let profiles: Vec<(Subject, ProfileRun)> = subjects.iter().filter_map(of_subject).collect();
     if profiles.is_empty() {
